@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.budgets import ByteBudget
-from larder.config.models.copy_config import CopyConfig
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
@@ -18,9 +19,6 @@ PART_BYTES = 16 << 20
 
 SERVER_COPY_BYTES = 5_000_000_000
 """Size of the largest object that a server copies with one request."""
-
-_ENOUGH_BYTES = 96 << 20
-"""Memory for six upload parts at once, each on its way in and out; more memory is no faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,6 @@ class CopyLimits:
         part_bytes: Size of upload parts; larger objects are copied in parts.
         server_copy_bytes: Larger objects are copied in parts by the server.
         adopt: Whether to compare objects of the target first, and copy only if they differ.
-        buffers: Memory for parts, within the budget.
-        concurrent_batches: Number of batches that share the configured limits.
         uploads: Records of large objects in progress; None keeps no records.
         give_up_seconds: Seconds that a store may fail; concurrent objects share them.
     """
@@ -47,56 +43,23 @@ class CopyLimits:
     server_copy_bytes: int = SERVER_COPY_BYTES
     failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
     adopt: bool = False
-    buffers: Buffers = field(default_factory=lambda: Buffers(PART_BYTES))
-    concurrent_batches: int = 1
     uploads: UploadRecords | None = None
     give_up_seconds: float = GIVE_UP_SECONDS
+    _buffers: list[memoryview] = field(init=False, default_factory=list)
 
-    @staticmethod
-    def of(
-        config: CopyConfig,
-        *,
-        concurrent_batches: int = 1,
-        adopt: bool = False,
-        uploads: UploadRecords | None = None,
-    ) -> CopyLimits:
-        """Return the limits of one batch; concurrent batches share the configured limits."""
-        memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
-        return CopyLimits(
-            concurrency=max(1, config.concurrency // concurrent_batches),
-            budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
-            verify=config.verify,
-            failures=FailureRate(config.max_failure_rate),
-            adopt=adopt,
-            concurrent_batches=concurrent_batches,
-            uploads=uploads,
-            give_up_seconds=config.give_up_seconds,
-        )
-
-
-class Buffers:
-    """Reusable buffers of one size; larger buffers are made on request and not kept. Thread-safe.
-
-    The pool keeps as many buffers as were ever in use at once. So a `larder.budgets.ByteBudget`
-    that is held for each buffer bounds the memory of the pool.
-    """
-
-    def __init__(self, size_bytes: int) -> None:
-        self._size_bytes = size_bytes
-        self._lock = threading.Lock()
-        self._free: list[memoryview] = []
-
-    def take(self, length: int) -> memoryview:
-        """Return a buffer of at least ``length`` bytes, with any content."""
-        with self._lock:
-            if self._free and length <= self._size_bytes:
-                return self._free.pop()
-        return memoryview(mmap.mmap(-1, max(1, length, self._size_bytes)))
-
-    def give(self, buffer: memoryview) -> None:
-        if len(buffer) == self._size_bytes:
-            with self._lock:
-                self._free.append(buffer)
+    @contextmanager
+    def part_buffer(self, size_bytes: int) -> Iterator[memoryview]:
+        """Lend memory of the budget for a part; buffers of the usual size are used again."""
+        usual, buffer = size_bytes == self.part_bytes, None
+        with self.budget.holding(size_bytes):
+            with suppress(IndexError):  # all are in use
+                buffer = self._buffers.pop() if usual else None
+            buffer = buffer or memoryview(mmap.mmap(-1, size_bytes))
+            try:
+                yield buffer
+            finally:
+                if usual:
+                    self._buffers.append(buffer)
 
 
 MIN_FAILURES = 100
@@ -105,13 +68,12 @@ MIN_FAILURES = 100
 UNAVAILABLE = 32
 """Maximum number of objects in a row for which a store kept failing, each after its retries."""
 
-_UNAVAILABLE_CODE = "store.unavailable"
-
 
 class FailureRate:
     """Counts ended objects, keeps failures, and says when to stop. Thread-safe.
 
-    ``max_rate`` is a share, 0 to 1.
+    ``max_rate`` is a share, 0 to 1. ``reason`` is a clause, and empty while there is no reason to
+    stop; later results do not change it.
     """
 
     def __init__(self, max_rate: float) -> None:
@@ -119,7 +81,7 @@ class FailureRate:
         self._lock = threading.Lock()
         self._ended = self._in_a_row = 0
         self._failures: list[Failure] = []
-        self._reason = ""
+        self.reason = ""
 
     def succeeded(self) -> None:
         with self._lock:
@@ -127,34 +89,19 @@ class FailureRate:
             self._in_a_row = 0
 
     def failed(self, failure: Failure, *, is_last: bool = False) -> None:
-        """Count a failure.
-
-        ``is_last``: all objects have begun. The last steps repeat failed objects; any number of
-        them may fail in a row.
-        """
+        """Count a failure; the last steps repeat failed objects, and may all fail in a row."""
         with self._lock:
             self._ended += 1
             self._failures.append(failure)
-            if failure.code == _UNAVAILABLE_CODE and not is_last:
+            if failure.code == "store.unavailable" and not is_last:
                 self._in_a_row += 1
-            self._reason = self._reason or self._decide()
+            self.reason = self.reason or self._decide()
 
     @property
     def failures(self) -> tuple[Failure, ...]:
         """Failures, ordered by key."""
-        with self._lock:
-            return tuple(
-                sorted(self._failures, key=lambda each: each.key.encode(errors="surrogatepass"))
-            )
-
-    @property
-    def reason(self) -> str:
-        """Reason to stop, as a clause; empty while there is no reason.
-
-        Later results do not change the reason.
-        """
-        with self._lock:
-            return self._reason
+        failures = sorted(self._failures, key=lambda each: each.key.encode(errors="surrogatepass"))
+        return tuple(failures)
 
     def _decide(self) -> str:
         if self._in_a_row >= UNAVAILABLE:

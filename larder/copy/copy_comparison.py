@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,14 +15,14 @@ import pyarrow as pa
 
 from larder.copy.copy_matches import Outstanding, outstanding
 from larder.copy.copy_place import CopyPlace, Origin
-from larder.copy.copy_receipts import CopyReceipt, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, read_record, record_rows
+from larder.copy.copy_receipts import CopyReceipt, find_receipts
+from larder.copy.copy_record import CopyDocument, read_record, record_rows, sorted_receipts
 from larder.copy.copy_settings import CopySettings
 from larder.errors import ConfigError, Failure, FatalError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.samples.arrow_columns import Flags
 from larder.source.inventory import Listing, list_source, object_batches
@@ -35,9 +34,8 @@ from larder.store.own_files import listed_pages
 class CopyState(NamedTuple):
     """State of the copies at a storage before the storage is listed.
 
-    ``record`` is from the last copy of this source. ``displaced`` is the URL of another source that
-    the storage has a record of, or empty. ``unlisted`` is complete once the source's listing has
-    ended.
+    ``record`` is of this source. ``displaced`` is the URL of another source that the storage has a
+    record of, or empty. ``unlisted`` is complete once the source's listing has ended.
     """
 
     source: Store
@@ -51,9 +49,8 @@ class CopyState(NamedTuple):
 class CopyComparison(NamedTuple):
     """Objects at a source and at a storage.
 
-    ``objects`` are the source's objects that the globs select, and ``stored`` all objects at the
-    storage. ``receipts`` are from runs that did not end. ``pieces`` are the comparison, and can be
-    read once.
+    ``objects`` are those that the globs select, and ``stored`` all objects at the storage.
+    ``receipts`` are from runs that did not end. The ``pieces`` can be read once.
     """
 
     objects: Listing
@@ -65,10 +62,7 @@ class CopyComparison(NamedTuple):
 def read_state(
     settings: CopySettings, note_unlisted: Callable[[Failure], None] | None = None
 ) -> CopyState:
-    """Open both places, and read the record of the storage.
-
-    ``note_unlisted`` is called for each path in the source that cannot be listed.
-    """
+    """Open both places, and read the record; ``note_unlisted`` gets paths that cannot be listed."""
     unlisted = Unlisted(settings.source.include, settings.source.exclude, note_unlisted)
     source, root = settings.open_source(unlisted=unlisted), settings.open_root()
     place = CopyPlace(Origin.of(settings.source, source))
@@ -89,46 +83,42 @@ def compared(
     source is empty. A partial listing is never used.
     """
     source, root = state.source, state.root
+    include, exclude = KeyRule(settings.source.include), KeyRule(settings.source.exclude)
+
+    def selected(keys: pa.Array) -> Flags:
+        return include(keys) & ~exclude(keys) & ~state.unlisted.may_have(keys)
+
     with _listing(root, folder / "stored.arrow") as listing:
         objects = _objects(settings, state, folder, progress)
         receipts = find_receipts(root, state.place)
         stored = listing()
     assert objects.rows is not None, "they are in a file"
     progress.start("compare", objects=objects.objects)
-    with closing(_ordered(receipt_rows(root, receipts), folder)) as unread:
+    with sorted_receipts(root, receipts, folder) as unread:
         pieces = outstanding(
             Stream(OBJECTS, objects.rows.read()),
             Stream(OBJECTS, stored.read()),
-            Stream(OBJECTS, whole_keys(unread, "key")),
+            Stream(OBJECTS, unread),
             Stream(OBJECTS, record_rows(root, state.place, state.record)),
             md5=source.features.etag_is_md5 and root.features.etag_is_md5,
             sizes=settings.limits.verify == "size",
             markers=not root.features.local_path,
-            selected=_selected(settings, state.unlisted),
+            selected=selected,
         )
         yield CopyComparison(objects, stored, receipts, _counted(pieces, progress))
     progress.finish("compare")
 
 
 def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listing:
-    """List the selected objects of the source.
-
-    ``run.failed``: no object is selected, and some paths cannot be listed.
-    """
+    """List the selected objects; ``run.failed``: none, and some paths cannot be listed."""
     report = None
     if settings.source.inventory:
         from larder.source.reports import open_report
 
         report = open_report(settings.source.inventory, settings.source.url, settings.open_source)
     try:
-        return list_source(
-            state.source,
-            settings.source.include,
-            settings.source.exclude,
-            folder / "objects.arrow",
-            progress,
-            report,
-        )
+        globs = settings.source.include, settings.source.exclude
+        return list_source(state.source, *globs, folder / "objects.arrow", progress, report)
     except ConfigError:
         if state.unlisted.failures.count:
             raise not_listed(state) from None
@@ -139,23 +129,6 @@ def not_listed(state: CopyState) -> RunError:
     """Return the error for a run that changes nothing because some paths cannot be listed."""
     report = BatchReport.of(state.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
-
-
-def _selected(settings: CopySettings, unlisted: Unlisted) -> _SelectionRule:
-    source = settings.source
-    return _SelectionRule(KeyRule(source.include), KeyRule(source.exclude), unlisted)
-
-
-@dataclass(frozen=True, slots=True)
-class _SelectionRule:
-    """Tells which keys the globs select, except keys that unlisted paths may have."""
-
-    include: KeyRule
-    exclude: KeyRule
-    unlisted: Unlisted
-
-    def __call__(self, keys: pa.Array) -> Flags:
-        return self.include(keys) & ~self.exclude(keys) & ~self.unlisted.may_have(keys)
 
 
 @contextmanager
@@ -183,11 +156,6 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
             yield listed.result
         finally:
             stop.set()
-
-
-def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:
-    ties = ("modified", "etag", "mirror_etag")
-    return sort(Stream(OBJECTS, batches), ("key",), ties=ties, work_dir=folder)
 
 
 def _counted(pieces: Iterator[Outstanding], progress: Progress) -> Iterator[Outstanding]:

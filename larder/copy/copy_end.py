@@ -7,7 +7,6 @@ copy.json. Only then are replaced files deleted: receipts, lists and the manifes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +17,15 @@ import pyarrow.compute as pc
 
 from larder.copy.copy_job import CopyJob
 from larder.copy.copy_matches import in_order, places
-from larder.copy.copy_receipts import CopyReceipt, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, check_kept, read_record, record_rows, write_record
+from larder.copy.copy_receipts import CopyReceipt, find_receipts
+from larder.copy.copy_record import (
+    CopyDocument,
+    check_kept,
+    read_record,
+    record_rows,
+    sorted_receipts,
+    write_record,
+)
 from larder.copy.route import Route
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
@@ -29,7 +35,7 @@ from larder.manifest.manifest_files import ManifestFile, read_manifest, write_ma
 from larder.manifest.query import Stream
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sealed import StoredFile
-from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
+from larder.manifest.sort import SortedFile, aligned, write_rows
 from larder.progress import Progress
 from larder.samples.arrow_columns import column_flags
 from larder.store.base import Store
@@ -77,14 +83,8 @@ def end_copy(
             rows = _over(rows, record_rows(root, place, before))
         replaced = [each.manifest for each in (*receipts, *earlier.receipts)]
         replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
-        document = write_record(
-            root,
-            place,
-            rows,
-            folder,
-            failures=_gathered_failures(root, route, report.lists, earlier.unlisted, folder),
-            replaced=replaced,
-        )
+        failures = _gathered_failures(root, route, report.lists, earlier.unlisted, folder)
+        document = write_record(root, place, rows, folder, failures=failures, replaced=replaced)
     if job and root.features.place:  # in a bucket
         now_us = root.head(place.document).clock_us
         UploadRecords(root, place.uploads).abort_recorded(now_us)
@@ -93,10 +93,8 @@ def end_copy(
 
 def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of receipts, ordered by key; only the latest if two runs copied an object."""
-    rows = Stream(OBJECTS, receipt_rows(root, receipts))
-    ties = ("modified", "etag", "mirror_etag")
-    with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
-        for batch in whole_keys(ordered, "key"):
+    with sorted_receipts(root, receipts, folder) as rows:
+        for batch in rows:
             keys = batch.column("key")
             last = np.ones(len(keys), np.bool_)
             last[:-1] = column_flags(pc.not_equal(keys[1:], keys[:-1]))
@@ -116,14 +114,14 @@ def _over(
 def _gathered_failures(
     root: Store,
     route: Route,
-    lists: Sequence[StoredFile],
+    refs: Sequence[StoredFile],
     unlisted: ManifestFile | None,
     folder: Path,
 ) -> StoredFile | None:
     """Put the failures of all batches into one list, after the paths that cannot be listed."""
-    if not lists and unlisted is None:
+    if not refs and unlisted is None:
         return None
     first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
-    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
+    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in refs))
     file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
     return put_named(root, route.place.file("failures", file.sha256), file, "failures")

@@ -18,14 +18,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from larder.copy.allowance import CopyLimits
-from larder.copy.copy_receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts
+from larder.budgets import ByteBudget
+from larder.copy.allowance import CopyLimits, FailureRate
+from larder.copy.copy_receipts import SET_BYTES, CopySets, find_receipts
 from larder.copy.engine import copy_batch
 from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
-from larder.jobs.crew import divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import DividedStep, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.step_runner import Runner
@@ -41,6 +42,9 @@ BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch; a batch of small objects takes minutes."""
 
 _UNIT_OBJECTS = 1_024
+
+_ENOUGH_BYTES = 96 << 20
+"""Memory for six upload parts at once, each on its way in and out; more memory is no faster."""
 
 
 class CopyJob(NamedTuple):
@@ -92,8 +96,14 @@ def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:
-    rows = read_ref(job.route.open_root(), job.due, DUE, columns=["size_bytes"])
-    return list(cut_batches(rows, job.batch_bytes))
+    return list(cut_batches(_due(job, "size_bytes"), job.batch_bytes))
+
+
+def _due(job: CopyJob, *columns: str, batch: CopyBatch | None = None) -> Iterator[pa.RecordBatch]:
+    """Read the due objects, or those of a batch."""
+    first_row, rows = (batch.first_row, batch.rows) if batch else (0, None)
+    root = job.route.open_root()
+    return read_ref(root, job.due, DUE, columns=columns, first_row=first_row, rows=rows)
 
 
 def cut_batches(
@@ -131,18 +141,13 @@ def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
     route = job.route
     if route.limits.max_bytes_per_second is not None or not reachable(route.source, route.storage):
         return []
-    first_row, rows = batch.first_row, batch.rows
-    sizes = read_ref(
-        route.open_root(), job.due, DUE, columns=["size_bytes"], first_row=first_row, rows=rows
-    )
-    return list(cut_batches(sizes, unit_bytes(batch.bytes, count), _UNIT_OBJECTS, first_row))
+    sizes, size_bytes = _due(job, "size_bytes", batch=batch), unit_bytes(batch.bytes, count)
+    return list(cut_batches(sizes, size_bytes, _UNIT_OBJECTS, batch.first_row))
 
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Run an engine that copies everything at once, before the batches; see `Route.send`."""
-    root = job.route.open_root()
-    rows = read_ref(root, job.due, DUE, columns=["key"])
-    keys = (key for batch in rows for key in column_texts(batch.column("key")))
+    keys = (key for rows in _due(job, "key") for key in column_texts(rows.column("key")))
     return job.route.send(keys, progress)
 
 
@@ -152,7 +157,7 @@ def _object_seconds(job: CopyJob) -> tuple[float, float]:
     return seconds, seconds / 2
 
 
-@divided(copy_units, merge_reports, _object_seconds, "mirror", cores=2)
+@DividedStep(copy_units, merge_reports, _object_seconds, "mirror", cores=2)
 def copy_objects(
     job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
@@ -162,12 +167,7 @@ def copy_objects(
     batches share ``copy.concurrency`` and ``copy.memory_bytes``.
     """
     root, place = job.route.open_root(), job.route.place
-    limits = CopyLimits.of(
-        job.route.limits,
-        concurrent_batches=concurrent_batches,
-        adopt=job.adopt,
-        uploads=UploadRecords(root, place.uploads),
-    )
+    limits = _limits(job, root, concurrent_batches)
     with (
         scratch() as folder,
         CopySets(
@@ -175,7 +175,11 @@ def copy_objects(
             f"{place.receipts}{job.run}-",
             folder,
             set_bytes=SET_BYTES * processes_together() // concurrent_batches,
-            receipts=_receipts(root, job, batch),
+            receipts=[
+                receipt
+                for receipt in find_receipts(root, place, job.run)
+                if batch.first_row <= receipt.rows.start < batch.first_row + batch.rows
+            ],
         ) as sets,
     ):
         progress.advance("mirror", objects=sets.done.count, bytes=sets.done.bytes)
@@ -184,7 +188,7 @@ def copy_objects(
             copy_batch(
                 job.route.open_source(),
                 root,
-                sets.divide(_objects(job, root, batch), batch.first_row),
+                sets.divide(_objects(job, batch), batch.first_row),
                 prefix=place.objects,
                 limits=limits,
                 progress=progress,
@@ -207,23 +211,26 @@ def copy_objects(
         )
 
 
-def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+def _limits(job: CopyJob, root: Store, concurrent_batches: int) -> CopyLimits:
+    """Return the limits of one batch; concurrent batches share the configured limits."""
+    config = job.route.limits
+    memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
+    return CopyLimits(
+        concurrency=max(1, config.concurrency // concurrent_batches),
+        budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
+        verify=config.verify,
+        failures=FailureRate(config.max_failure_rate),
+        adopt=job.adopt,
+        uploads=UploadRecords(root, job.route.place.uploads),
+        give_up_seconds=config.give_up_seconds,
+    )
+
+
+def _objects(job: CopyJob, batch: CopyBatch) -> Iterator[ObjectInfo]:
     """Yield the objects of a batch; their modification times are not needed, and are 0."""
     names = ("key", "size_bytes", "etag")
-    first_row, rows = batch.first_row, batch.rows
-    for piece in read_ref(root, job.due, DUE, columns=names, first_row=first_row, rows=rows):
-        columns = (piece.column(name).to_pylist() for name in names)
-        yield from map(ObjectInfo, *columns, repeat(0))
-
-
-def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[CopyReceipt]:
-    """Find the receipts of an earlier attempt at a batch."""
-    rows = range(batch.first_row, batch.first_row + batch.rows)
-    return [
-        receipt
-        for receipt in find_receipts(root, job.route.place, job.run)
-        if receipt.rows.start in rows
-    ]
+    for rows in _due(job, *names, batch=batch):
+        yield from map(ObjectInfo, *(rows.column(name).to_pylist() for name in names), repeat(0))
 
 
 def _put_failures(

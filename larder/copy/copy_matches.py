@@ -22,7 +22,7 @@ Keys that the globs do not select are neither, because their source is not known
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, OBJECTS
-from larder.manifest.sort import aligned, sort, whole_keys
+from larder.manifest.sort import aligned, sort
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
@@ -42,8 +42,6 @@ from larder.store.base import ObjectInfo
 _MD5 = "^[0-9a-f]{32}$"
 
 _Places = npt.NDArray[np.int64]
-
-_TIES = ("checksum", "etag", "mirror_etag")
 
 
 class Match(NamedTuple):
@@ -77,30 +75,22 @@ def uncopied(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the objects that differ from their copies by the table above, ordered by key.
 
-    Also yield objects whose record has another etag of the copy and no checksum: such copies cannot
-    be read.
-
-    Memory: as `larder.manifest.sort.sort`. Inputs that are ordered by key are not sorted.
-
-    Args:
-        objects: Rows of schema DUE, with different keys.
-        mirrored: The listing of the mirror, with keys as in the source.
-        receipts: Rows of schema OBJECTS: copies of runs that did not end, any number per object.
-        record: Rows of schema OBJECTS: the manifest of the last copy that ended, ordered by key.
-        md5: Whether equal etags of 32 hex digits prove equal contents here.
-        work_dir: Directory for temporary files.
+    Copies also differ if their record has another etag of the copy and no checksum: such copies
+    cannot be read. ``objects`` are of schema DUE, with different keys, and ``mirrored`` is the
+    listing of the mirror, with keys as in the source. ``receipts``, ``record`` and ``md5``: see
+    `outstanding`.
     """
     with ExitStack() as stack:
 
-        def ordered(rows: Stream, ties: Sequence[str] = ()) -> Stream:
-            batches = sort(rows, ("key",), ties=ties, work_dir=work_dir)
-            return Stream(rows.schema, stack.enter_context(closing(batches)))
+        def ordered(schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> Stream:
+            batches = sort(Stream(schema, rows), ("key",), work_dir=work_dir)
+            return Stream(schema, stack.enter_context(closing(batches)))
 
-        verified = whole_keys(ordered(Stream(OBJECTS, receipts), _TIES).batches, "key")
-        listing = ordered(Stream(OBJECTS, object_batches(mirrored)))
-        streams = listing, Stream(OBJECTS, verified), Stream(OBJECTS, record)
-        for piece in matches(ordered(Stream(DUE, objects)), *streams, md5=md5):
-            yield piece.objects.filter(pa.array(~piece.same | _unreadable(piece)))
+        due, listing = ordered(DUE, objects), ordered(OBJECTS, object_batches(mirrored))
+        streams = due, listing, Stream(OBJECTS, receipts), Stream(OBJECTS, record)
+        for batch, listed, *verified in aligned(streams, ("key",)):
+            piece = match(batch, listed, pa.concat_batches(verified), md5=md5)
+            yield batch.filter(pa.array(~piece.same | _unreadable(piece)))
 
 
 def _unreadable(piece: Match) -> Flags:
@@ -114,26 +104,18 @@ def _unreadable(piece: Match) -> Flags:
     return flags & (piece.receipt < 0)
 
 
-def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
-    """Match streams that are sorted by key, piece by piece.
-
-    All ``receipts`` have the same columns, and no stream divides the rows of a key
-    (`larder.manifest.sort.whole_keys`). If several receipts fit an object, the last row of the last
-    stream counts.
-    """
-    for batch, listed, *verified in aligned((objects, listing, *receipts), ("key",)):
-        yield match(batch, listed, pa.concat_batches(verified), md5=md5)
-
-
 def match(
     objects: pa.RecordBatch, listing: pa.RecordBatch, receipts: pa.RecordBatch, *, md5: bool
 ) -> Match:
-    """Match rows in any order; all rows with the same keys must be present. See `matches`."""
+    """Match rows in any order; all rows with the same keys must be present.
+
+    If several receipts fit an object, the last row counts.
+    """
     place = places(objects.column("key"), listing.column("key"))
     of_object = places(receipts.column("key"), objects.column("key"))
     fitting = np.flatnonzero(
         equal_values(receipts, "etag", objects, "etag", of_object)
-        & equal_values(receipts, "mirror_etag", listing, "etag", _through(place, of_object))
+        & equal_values(receipts, "mirror_etag", listing, "etag", np.append(place, -1)[of_object])
     )
     receipt = np.full(objects.num_rows, -1)
     receipt[of_object[fitting]] = fitting
@@ -150,10 +132,8 @@ def match(
 
 def places(keys: pa.Array, among: pa.Array) -> _Places:
     """Return each key's place among ``among``, whose keys are all different, or -1."""
-    if keys.equals(among):
+    if keys.equals(among):  # the usual case, in a tenth of the time
         return np.arange(len(keys))
-    if not len(among):
-        return np.full(len(keys), -1)
     positions = pc.fill_null(pc.index_in(keys, value_set=among), -1)
     at: _Places = positions.to_numpy().astype(np.int64)
     return at
@@ -162,13 +142,6 @@ def places(keys: pa.Array, among: pa.Array) -> _Places:
 def taken(rows: pa.RecordBatch, name: str, at: _Places) -> pa.Array:
     """Return the values of some rows, null for -1."""
     return rows.column(name).take(pa.array(at, mask=at < 0))
-
-
-def _through(place: _Places, at: _Places) -> _Places:
-    """``place[at]``, and -1 for -1."""
-    if not len(place):
-        return np.full(len(at), -1)
-    return np.where(at < 0, -1, place[at])
 
 
 def equal_values(
@@ -185,8 +158,7 @@ class Outstanding(NamedTuple):
     Attributes:
         replaced: Number of due objects in whose place the storage has another object.
         gone: Copies of objects that are no longer in the source, and that the globs select.
-        verified: All verified copies that stay: the same, the gone, and copies that the globs do
-            not select.
+        wanted: All other verified copies: the same, and copies that the globs do not select.
         unrecorded: Number of verified copies that the record lacks, or has differently.
         others: Number of other objects at the storage that the globs select.
         markers: Number of folder markers that were left out.
@@ -196,10 +168,15 @@ class Outstanding(NamedTuple):
     replaced: int
     same: pa.RecordBatch
     gone: pa.RecordBatch
-    verified: pa.RecordBatch
+    wanted: pa.RecordBatch
     unrecorded: int
     others: int
     markers: int
+
+    @property
+    def verified(self) -> pa.RecordBatch:
+        """All verified copies at the storage, which a copy lets stay."""
+        return in_order(self.wanted, self.gone)
 
 
 def outstanding(
@@ -242,17 +219,18 @@ def _of_piece(
     due = ~same
     skipped = np.zeros_like(due) if markers else due & _are_markers(piece.objects)
     due &= ~skipped
-    kept, alone = _same_rows(piece).filter(pa.array(same)), _alone(piece)
+    kept = _same_rows(piece).filter(pa.array(same))
+    alone = np.flatnonzero(places(piece.listing.column("key"), piece.objects.column("key")) < 0)
     mine, of_mine = _ours(piece, alone)
     others = np.delete(alone, of_mine)
-    gone = piece.receipts.take(pa.array(mine))
-    chosen = selected(gone.column("key"))
+    left = piece.receipts.take(pa.array(mine))
+    gone = selected(left.column("key"))
     return Outstanding(
         due=piece.objects.filter(pa.array(due)),
         replaced=int(np.sum(piece.place[due] >= 0)),
         same=kept,
-        gone=gone.filter(pa.array(chosen)),
-        verified=in_order(kept, gone),
+        gone=left.filter(pa.array(gone)),
+        wanted=in_order(kept, left.filter(pa.array(~gone))),
         unrecorded=int(np.sum(piece.receipt[same] < unread) + np.sum(mine < unread)),
         others=int(np.sum(selected(piece.listing.column("key").take(pa.array(others))))),
         markers=int(np.sum(skipped)),
@@ -262,8 +240,7 @@ def _of_piece(
 def _unsure(piece: Match) -> Flags:
     """Flag objects without an etag that may have changed since their copy.
 
-    A report of objects may lack etags. Then an object counts as copied if it is not newer than its
-    copy.
+    A report may lack etags. Then an object counts as copied if it is not newer than its copy.
     """
     without = column_flags(pc.equal(piece.objects.column("etag"), ""))
     if not without.any():
@@ -295,17 +272,8 @@ def _same_rows(piece: Match) -> pa.RecordBatch:
     return pa.record_batch(list(arrays), schema=OBJECTS)
 
 
-def _alone(piece: Match) -> _Places:
-    """Return the listed rows whose keys are not in the inventory."""
-    if piece.place.size == piece.listing.num_rows and bool((piece.place >= 0).all()):
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(places(piece.listing.column("key"), piece.objects.column("key")) < 0)
-
-
 def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
     """Return the receipts of listed rows that copies wrote, and their places in ``alone``."""
-    if not len(alone):
-        return alone, alone
     rows = piece.listing.take(pa.array(alone))
     at = places(piece.receipts.column("key"), rows.column("key"))
     fitting = np.flatnonzero(
@@ -316,13 +284,6 @@ def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
     receipt[at[fitting]] = fitting
     of_mine = np.flatnonzero(receipt >= 0)
     return receipt[of_mine], of_mine
-
-
-def without(rows: Stream, others: Stream) -> Iterator[pa.RecordBatch]:
-    """Yield the rows whose keys ``others`` lack; both are ordered by key."""
-    for batch, other in aligned((rows, others), ("key",)):
-        left = places(batch.column("key"), other.column("key")) < 0
-        yield batch.filter(pa.array(left))
 
 
 def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:

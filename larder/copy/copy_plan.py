@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.copy_comparison import CopyComparison, CopyState, compared, read_state
-from larder.copy.copy_end import EarlierCopies
 from larder.copy.copy_matches import Outstanding
 from larder.copy.copy_receipts import CopyReceipt
-from larder.copy.copy_record import CopyDocument
 from larder.copy.copy_settings import CopySettings
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.route import Route
-from larder.copy.site import Site, missing_region
+from larder.copy.site import Site, in_region, missing_region
 from larder.errors import Failure, Failures
 from larder.jobs.results import BatchReport, Totals
 from larder.manifest.manifest_files import ManifestFile, ManifestWriter, read_manifest
@@ -36,10 +34,9 @@ _SHOWN_KEYS = 5
 class CopySums:
     """Sums over the pieces of a comparison.
 
-    ``copies`` are to be made; ``replaced`` of them replace another object. ``verified`` are all
-    copies that stay as they are; ``unrecorded`` of them are not in the record. ``same`` are copies
-    of unchanged objects. ``others`` are objects at the storage that no copy wrote, and ``markers``
-    folder markers, which a directory cannot have.
+    ``copies`` are to be made; ``replaced`` of them replace another object. All ``verified`` copies
+    stay; ``unrecorded`` of them are not in the record. ``same`` are copies of unchanged objects. No
+    copy wrote the ``others`` at the storage. ``markers`` are left out of a directory.
     """
 
     copies: Totals = field(default_factory=Totals)
@@ -54,7 +51,7 @@ class CopySums:
 
     def add(self, piece: Outstanding) -> None:
         self.copies += row_totals(piece.due)
-        self.verified += row_totals(piece.verified)
+        self.verified += row_totals(piece.wanted) + row_totals(piece.gone)
         self.same += row_totals(piece.same)
         self.gone += row_totals(piece.gone)
         room = _SHOWN_KEYS - len(self.gone_keys)
@@ -70,13 +67,12 @@ class CopyPlan:
     """Everything that a copy would do.
 
     ``listed`` are the selected objects at the source, and ``due`` the objects to copy (schema DUE).
-    ``verified`` are the verified copies that stay as they are. ``receipts`` are from runs that did
-    not end; the record includes them once this copy ends.
+    ``verified`` copies stay as they are. ``receipts`` are from runs that did not end.
 
     ``unfit`` are keys that the storage cannot hold, and ``archived`` objects that cannot be read
     until they are restored. ``unlisted`` are paths in the source that cannot be listed, each a
-    failure of this copy; ``unlisted_file`` has all of them (schema FAILURES). ``regions`` are of
-    the source and of the storage, where they were found and not configured.
+    failure of this copy; ``unlisted_file`` has all of them (schema FAILURES). If anything is to be
+    done, ``settings`` have the regions that were found and not configured.
     """
 
     settings: CopySettings
@@ -87,59 +83,31 @@ class CopyPlan:
     verified: SortedFile
     receipts: Sequence[CopyReceipt]
     unfit: Unfit
-    unlisted: BatchReport = field(default_factory=BatchReport)
-    unlisted_file: ManifestFile | None = None
-    regions: tuple[str | None, str | None] = (None, None)
-    archived: Unfit = field(default_factory=Unfit)
-
-    @property
-    def objects(self) -> Totals:
-        return Totals(self.listed.objects, self.listed.bytes)
-
-    @property
-    def copies(self) -> Totals:
-        return self.sums.copies
-
-    @property
-    def record(self) -> CopyDocument | None:
-        return self.state.record
-
-    @property
-    def located(self) -> CopySettings:
-        return self.settings.in_regions(*self.regions)
+    archived: Unfit
+    unlisted: BatchReport
+    unlisted_file: ManifestFile | None
 
     @property
     def route(self) -> Route:
-        settings, state = self.located, self.state
+        settings, state, copies = self.settings, self.state, self.sums.copies
         return Route(
-            settings.source,
-            settings.storage,
-            state.root.url,
-            state.place,
-            settings.limits,
-            self.copies,
+            settings.source, settings.storage, state.root.url, state.place, settings.limits, copies
         )
 
     @property
-    def earlier(self) -> EarlierCopies:
-        return EarlierCopies(self.verified, self.record, self.receipts, self.unlisted_file)
-
-    @property
     def cost(self) -> Cost:
-        settings, copies = self.located, self.copies
+        source, target = Site.of(self.settings.source), Site.of(self.settings.storage)
+        copies = self.sums.copies
         return estimate_cost(
-            Site.of(settings.source),
-            Site.of(settings.storage),
-            size_bytes=copies.bytes,
-            objects=copies.count,
-            written=copies.count,
+            source, target, size_bytes=copies.bytes, objects=copies.count, written=copies.count
         )
 
     @property
     def current(self) -> bool:
         """Whether neither a copy nor the record needs a write."""
-        settled = self.record is not None and self.record.failures is None
-        undone = self.copies.count or self.sums.unrecorded or self.unlisted.failed
+        record = self.state.record
+        settled = record is not None and record.failures is None
+        undone = self.sums.copies.count or self.sums.unrecorded or self.unlisted.failed
         return settled and not undone
 
 
@@ -150,8 +118,7 @@ def row_totals(rows: pa.RecordBatch) -> Totals:
 def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
     """List the source and the storage, and plan the copies.
 
-    Writes only into the private ``folder``, which the plan needs until the copy is done. An empty
-    source is refused.
+    Writes only into the private ``folder``, which the plan needs until the copy is done.
     """
     failures = Failures()
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
@@ -161,59 +128,61 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
             failures.add(failure)
 
         state = read_state(settings, note)
-        plan = _planned(settings, state, folder, progress)
-    file = writer.file if failures.count else None
-    plan = replace(plan, unlisted=BatchReport.of(failures), unlisted_file=file)
-    return plan if plan.current else replace(plan, regions=_regions(settings, state))
-
-
-def _regions(settings: CopySettings, state: CopyState) -> tuple[str | None, str | None]:
-    source = missing_region(settings.source, state.source)
-    return source, missing_region(settings.storage, state.root)
-
-
-def _planned(
-    settings: CopySettings, state: CopyState, folder: Path, progress: Progress
-) -> CopyPlan:
-    with compared(settings, state, folder, progress) as comparison:
-        sums, due, kept = summed(comparison, folder, lambda piece: piece.due.select(DUE.names), DUE)
-    listed = comparison.objects
-    return CopyPlan(
+        with compared(settings, state, folder, progress) as comparison:
+            sums, due, verified = summed(
+                comparison, folder, DUE, lambda piece: (piece.due.select(DUE.names), piece.verified)
+            )
+    listed, archived = comparison.objects, Unfit()
+    if listed.archived:
+        keys = read_manifest(due.path, DUE, columns=("key",))
+        archived = archived_among(keys, listed.archived, folder)
+    plan = CopyPlan(
         settings=settings,
         state=state,
         listed=listed,
         due=due,
         sums=sums,
-        verified=kept,
+        verified=verified,
         receipts=comparison.receipts,
         unfit=_unfit(state, due, folder, listed.rows, comparison.stored.read()),
-        archived=_archived(due, listed, folder),
+        archived=archived,
+        unlisted=BatchReport.of(failures),
+        unlisted_file=writer.file if failures.count else None,
     )
+    return plan if plan.current else replace(plan, settings=_located(settings, state))
 
 
-def _archived(due: ManifestFile, listed: Listing, folder: Path) -> Unfit:
-    keys = read_manifest(due.path, DUE, columns=("key",))
-    return archived_among(keys, listed.archived, folder) if listed.archived else Unfit()
+def _located(settings: CopySettings, state: CopyState) -> CopySettings:
+    """Return the settings with the regions that were found."""
+    source, storage = settings.source, settings.storage
+    return settings._replace(
+        source=in_region(source, missing_region(source, state.source)),
+        storage=in_region(storage, missing_region(storage, state.root)),
+    )
 
 
 def summed(
     comparison: CopyComparison,
     folder: Path,
-    pick: Callable[[Outstanding], pa.RecordBatch],
-    schema: pa.Schema = OBJECTS,
+    schema: pa.Schema,
+    pick: Callable[[Outstanding], tuple[pa.RecordBatch, pa.RecordBatch]],
 ) -> tuple[CopySums, ManifestFile, SortedFile]:
-    """Return the sums of a comparison, a manifest of the picked rows, and the copies that stay."""
+    """Return the sums of a comparison, and two files of rows that ``pick`` takes from each piece.
+
+    The first rows have a schema of their own; the second rows are verified copies.
+    """
     sums = CopySums()
 
     def verified(picked: ManifestWriter) -> Iterator[pa.RecordBatch]:
         for piece in comparison.pieces:
             sums.add(piece)
-            picked.append_batch(pick(piece))
-            yield piece.verified
+            rows, copies = pick(piece)
+            picked.append_batch(rows)
+            yield copies
 
     with ManifestWriter(folder / "picked.parquet", schema) as picked:
-        rows = Stream(OBJECTS, verified(picked))
-        kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
+        copies = Stream(OBJECTS, verified(picked))
+        kept = sort_to_file(copies, ("key",), folder / "verified.arrow")
     return sums, picked.file, kept
 
 

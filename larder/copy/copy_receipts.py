@@ -10,12 +10,11 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -66,10 +65,7 @@ def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyRece
 
 
 def receipt_rows(root: Store, receipts: Iterable[CopyReceipt]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of receipts, of schema OBJECTS.
-
-    A missing receipt is skipped: it is in the record of a run that has just ended.
-    """
+    """Yield the rows of receipts; a missing one is in the record of a run that has just ended."""
 
     def read(receipt: CopyReceipt) -> list[pa.RecordBatch]:
         with suppress(NotFoundError):
@@ -92,34 +88,29 @@ class _Set:
     copies: list[CopiedObject] = field(default_factory=list)
 
 
-class CopySets:
+@dataclass(eq=False)
+class CopySets(AbstractContextManager["CopySets"]):
     """Divides the objects of a batch into sets, and writes their receipts. Thread-safe.
 
     When a ``with`` block ends, even by an error, each set in progress gets a receipt of its copies.
     Objects in ``receipts`` of an earlier attempt at the batch are not copied again.
     """
 
-    def __init__(
-        self,
-        root: Store,
-        prefix: str,
-        folder: Path,
-        *,
-        set_bytes: int = SET_BYTES,
-        receipts: Iterable[CopyReceipt] = (),
-    ) -> None:
-        self._root = root
-        self._prefix = prefix
-        self._folder = folder
-        self._set_bytes = set_bytes
+    root: Store
+    prefix: str
+    folder: Path
+    set_bytes: int = SET_BYTES
+    receipts: Iterable[CopyReceipt] = ()
+
+    def __post_init__(self) -> None:
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._in_progress: dict[str, list[_Set]] = {}
+        self._in_progress: dict[str, _Set] = {}
         self._newest: _Set | None = None
         self._ended: list[_Set] = []
         self._copied: set[str] = set()
         self.done = Totals()
         """The copies of the batch so far, in all attempts."""
-        for rows in receipt_rows(root, receipts):
+        for rows in receipt_rows(self.root, self.receipts):
             self._copied.update(rows.column("key").to_pylist())
             self.done += Totals(rows.num_rows, sum(rows.column("size_bytes").to_pylist()))
 
@@ -128,67 +119,51 @@ class CopySets:
         for row, info in enumerate(objects, first_row):
             if info.key in self._copied:
                 continue
-            if self._is_full(info):
-                with self._lock:
-                    self._close()
-                self._write_ended(wait=True)  # limits the copies without a receipt
-            self._begin(row, info)
-            yield info
-        with self._lock:
-            self._close()
-
-    def _is_full(self, info: ObjectInfo) -> bool:
-        newest = self._newest
-        return newest is not None and (
-            newest.bytes + info.size_bytes > self._set_bytes or newest.rows >= SET_OBJECTS
-        )
-
-    def _begin(self, row: int, info: ObjectInfo) -> None:
-        with self._lock:
-            if self._newest is None:
-                self._newest = _Set(row)
             newest = self._newest
-            newest.rows = row + 1 - newest.first_row
-            newest.bytes += info.size_bytes
-            newest.pending += 1
-            self._in_progress.setdefault(info.key, []).append(newest)
+            if newest and (
+                newest.bytes + info.size_bytes > self.set_bytes or newest.rows >= SET_OBJECTS
+            ):
+                self._close()
+                self.write(wait=True)  # limits the copies without a receipt
+            with self._lock:
+                newest = self._newest = self._newest or _Set(row)
+                newest.rows = row + 1 - newest.first_row
+                newest.bytes += info.size_bytes
+                newest.pending += 1
+                self._in_progress[info.key] = newest
+            yield info
+        self._close()
 
     def _close(self) -> None:
-        if self._newest is not None:
-            self._newest.closed = True
-            if not self._newest.pending:
-                self._ended.append(self._newest)
-            self._newest = None
+        with self._lock:
+            newest, self._newest = self._newest, None
+            if newest is not None:
+                newest.closed = True
+                if not newest.pending:
+                    self._ended.append(newest)
 
     def copied(self, copy: CopiedObject) -> None:
         """Note that an object was copied and verified."""
-        with self._lock:
-            self.done += Totals(1, copy.size_bytes)
-            self._end(copy.key, copy)
+        self._end(copy.key, copy)
 
     def failed(self, key: str) -> None:
         """Note that an object could not be copied."""
-        with self._lock:
-            self._end(key, None)
+        self._end(key, None)
 
     def _end(self, key: str, copy: CopiedObject | None) -> None:
-        sets = self._in_progress.get(key)
-        if not sets:  # two parts of an object have failed
-            return
-        ended = sets.pop(0)
-        if not sets:
-            del self._in_progress[key]
-        if copy is not None:
-            ended.copies.append(copy)
-        ended.pending -= 1
-        if ended.closed and not ended.pending:
-            self._ended.append(ended)
+        with self._lock:
+            ended = self._in_progress.pop(key, None)
+            if ended is None:  # two parts of an object have failed
+                return
+            if copy is not None:
+                self.done += Totals(1, copy.size_bytes)
+                ended.copies.append(copy)
+            ended.pending -= 1
+            if ended.closed and not ended.pending:
+                self._ended.append(ended)
 
-    def write(self) -> None:
-        """Write the receipts of sets that have ended, unless another thread is writing."""
-        self._write_ended(wait=False)
-
-    def _write_ended(self, *, wait: bool) -> None:
+    def write(self, *, wait: bool = False) -> None:
+        """Write the receipts of ended sets; ``wait`` for a thread that does so, or leave it."""
         if not self._writing.acquire(blocking=wait):
             return
         try:
@@ -209,32 +184,23 @@ class CopySets:
     def _write(self, done: _Set) -> None:
         if not done.copies:
             return
-        self._root.sync()  # a receipt says that its copies are durable
-        with ManifestWriter(self._folder / f"{done.first_row}.parquet", OBJECTS) as writer:
+        self.root.sync()  # a receipt says that its copies are durable
+        with ManifestWriter(self.folder / f"{done.first_row}.parquet", OBJECTS) as writer:
             writer.append(done.copies)
         rows = f"{done.first_row:012d}-{done.rows}"
-        key = f"{self._prefix}{rows}-{writer.file.sha256}.parquet"
-        put_named(self._root, key, writer.file, "receipt")
+        key = f"{self.prefix}{rows}-{writer.file.sha256}.parquet"
+        put_named(self.root, key, writer.file, "receipt")
         writer.file.path.unlink()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._close()
         with self._lock:
-            left = {id(each): each for sets in self._in_progress.values() for each in sets}
-            self._close()
-            self._ended += (each for each in left.values() if each not in self._ended)
+            self._ended += set(self._in_progress.values())
             self._in_progress.clear()
         if error is None:
-            self._write_ended(wait=True)
+            self.write(wait=True)
         else:
             # The first error is the relevant one. A stop does not end the wait for the limit:
             # copies without a receipt would be made again.
             with suppress(LarderError), stopping_waits(None):
-                self._write_ended(wait=True)
+                self.write(wait=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,12 +29,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.copy_place import CopyPlace, Origin
+from larder.copy.copy_receipts import CopyReceipt, receipt_rows
 from larder.errors import DamageError, NotFoundError, StoreError
 from larder.jobs.manifests import put_named, read_ref
 from larder.manifest.manifest_files import write_manifest
+from larder.manifest.query import Stream
 from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sealed import StoredFile, read_sealed, seal
+from larder.manifest.sort import sort, whole_keys
 from larder.source.inventory import IDENTITY
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
@@ -105,6 +109,16 @@ def record_rows(
             record = current
 
 
+@contextmanager
+def sorted_receipts(
+    root: Store, receipts: Iterable[CopyReceipt], folder: Path
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Yield the rows of receipts by key and time, no key in two batches."""
+    rows, ties = Stream(OBJECTS, receipt_rows(root, receipts)), ("modified", "etag", "mirror_etag")
+    with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
+        yield whole_keys(ordered, "key")
+
+
 def write_record(
     root: Store,
     place: CopyPlace,
@@ -147,19 +161,13 @@ def write_record(
 def _is_whole(root: Store, place: CopyPlace) -> bool:
     """Whether the manifest that the current record names exists."""
     record = read_record(root, place)
-    if record is None:
-        return False
-    try:
-        root.head(record.manifest.path)
-    except NotFoundError:
-        return False
-    return True
+    return record is not None and _now(root, record.manifest.path) is not None
 
 
 def _remove_abandoned(root: Store, place: CopyPlace, kept: set[str]) -> None:
     names = (place.work, f"{place.files}manifest-", f"{place.files}failures-")
-    left = [info for info in listed(root, place.files) if info.key.startswith(names)]
-    left = [info for info in left if info.key not in kept]
+    files = (info for info in listed(root, place.files) if info.key.startswith(names))
+    left = [info for info in files if info.key not in kept]
     if left:
         now_us = root.head(place.document).clock_us  # by the store's clock, like the other times
         for info in left:

@@ -8,7 +8,7 @@ access to its storage, if the command's storage is the same or inside it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -20,7 +20,6 @@ from larder.config.models.field_types import Model, RuleError
 from larder.config.models.locations import Location, Source, located
 from larder.config.set_arguments import Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
-from larder.copy.site import in_region
 from larder.errors import ConfigError, ProblemsError
 from larder.jobs.step_runner import runner_batches
 from larder.store import OnUnlisted, open_location
@@ -47,13 +46,7 @@ class CopyPlaces(Model):
 
 
 class Argument(NamedTuple):
-    """The value of an argument or a flag for a field.
-
-    Attributes:
-        path: The path of the field, such as ``("source", "include")``.
-        value: None if the argument was not given.
-        name: The name in errors: ``SOURCE`` or ``--include``.
-    """
+    """The value of an argument or a flag for a field, None if not given; errors show ``name``."""
 
     path: tuple[str, ...]
     value: Any
@@ -65,8 +58,7 @@ def read_places(
 ) -> CopyPlaces:
     """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
 
-    ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
-    the cluster gives fields that have no other value.
+    ``settings`` are all ``--set`` arguments; the cluster gives fields that have no other value.
     """
     of_command, of_cluster = parse_settings(settings)
     problems = [_not_of_cluster(setting) for setting in of_cluster]
@@ -84,7 +76,8 @@ def read_places(
 
 
 def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Document:
-    value: dict[str, Any] = {}
+    urls = (each.value for each in arguments if each.path == ("storage", "url"))
+    value = _limits_and_access(cluster, next(urls, None)) if cluster else {}
     places: dict[KeyPath, Position] = {(): Position("the command", 0)}
     for each in arguments:
         within = value
@@ -92,9 +85,6 @@ def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Documen
             within = within.setdefault(part, {})
         within[each.path[-1]] = each.value
         places[each.path] = Position(each.name, 0)
-    if cluster:
-        url = value.get("storage", {}).get("url")
-        value = _merged(_limits_and_access(cluster, url), value)
     return Document(value, places, {})
 
 
@@ -108,15 +98,6 @@ def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
         access = cluster.storage.model_dump(by_alias=True, exclude_defaults=True)
         values["storage"] = {key: each for key, each in access.items() if key != "url"}
     return values
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    both = {
-        key: _merged(base[key], over[key])
-        for key in base.keys() & over.keys()
-        if isinstance(base[key], dict) and isinstance(over[key], dict)
-    }
-    return {**base, **over, **both}
 
 
 def _not_of_cluster(setting: Setting) -> ConfigError:
@@ -141,13 +122,6 @@ class CopySettings(NamedTuple):
     def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
         """Open the source, or a URL with the source's credentials."""
         return open_location(self.source, url, limits=self.limits, unlisted=unlisted)
-
-    def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
-        """Return the settings with regions that were found; see `larder.copy.site.in_region`."""
-        return self._replace(
-            source=in_region(self.source, source),
-            storage=in_region(self.storage, storage),
-        )
 
     def open_root(self) -> Store:
         return open_location(self.storage, limits=self.limits)

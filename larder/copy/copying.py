@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from larder.copy.copy_end import end_copy
+from larder.copy.copy_end import EarlierCopies, end_copy
 from larder.copy.copy_job import begin, make_copies
 from larder.copy.copy_plan import CopyPlan, plan_copy
 from larder.copy.copy_record import CopyDocument
@@ -26,7 +26,6 @@ from larder.errors import Failure, printable
 from larder.jobs.results import BatchReport, RefusedError, RunError, Totals, merge_reports
 from larder.jobs.step_runner import Runner, Start
 from larder.progress import Progress, TimedProgress
-from larder.source.inventory import LeftOut
 from larder.store import local_path, object_url
 from larder.units import (
     format_amount,
@@ -41,24 +40,18 @@ _SHOWN_KEYS = 3
 
 
 def copy(
-    settings: CopySettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: CopySettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
-    """Copy missing and changed objects to a storage, and return the JSON document of the copy, or
-    of its plan.
+    """Copy missing and changed objects to a storage; return the JSON document of the copy or plan.
 
-    With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
-    is executed. RunError: some objects could not be copied, or some paths could not be listed. The
-    others were copied; copies and failures are recorded. After any other failure, the next copy
-    continues.
+    With ``plan_only``, only private temporary files are written. RunError: some objects could not
+    be copied, or some paths could not be listed. The others were copied; copies and failures are
+    recorded. After any other failure, the next copy continues.
     """
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
         if plan.current:
-            return _ended(plan, "current", Totals(), plan.record, runner.times)
+            return _ended(plan, "current", Totals(), plan.state.record, runner.times)
         if plan_only:
             return copy_plan_document(plan)
         execute = partial(_execute, plan)
@@ -69,8 +62,7 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
     """Plan a copy, and refuse a plan that must not be executed.
 
     Refused if the storage cannot hold some keys (``config.bad_key``) or bytes (``store.full``), if
-    it costs too much (``config.cost_limit``), or if the chosen engine cannot make the copy. The
-    plan needs the private ``folder`` until the copy is done.
+    it costs too much (``config.cost_limit``), or if the chosen engine cannot make the copy.
     """
     plan = plan_copy(settings, folder, progress=progress)
     if plan.unfit.count:
@@ -83,22 +75,19 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
     plan.route.check()
     root = plan.state.root
     if root.features.local_path and not plan.sums.replaced:  # replaced objects make room
-        check_room(local_path(root, "x").parent, plan.copies.bytes)
+        check_room(local_path(root, "x").parent, plan.sums.copies.bytes)
     return plan
 
 
 def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan, whose temporary files must still exist.
-
-    Failures are recorded with the copies, so that the next run can try only the failures; then the
-    RunError is raised. ``run.interrupted``: the steps were asked to stop.
-    """
+    """Execute a plan, whose temporary files must still exist."""
     job, report, ahead = None, BatchReport(), SentAhead()
-    if plan.copies.count:
+    if plan.sums.copies.count:
         job = begin(plan.route, plan.settings.runner.batch_bytes, plan.due)
         report, ahead = make_copies(job, runner)
+    earlier = EarlierCopies(plan.verified, plan.state.record, plan.receipts, plan.unlisted_file)
     runner.progress.start("publish")
-    record: CopyDocument = runner.run(end_copy, plan.route, job, report, plan.earlier)
+    record: CopyDocument = runner.run(end_copy, plan.route, job, report, earlier)
     runner.progress.finish("publish")
     failed = merge_reports((report, plan.unlisted))
     if failed.failed:
@@ -112,8 +101,13 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
     return {
-        **_document(plan, "planned", plan.copies),
-        "excluded": _excluded(plan),
+        **_document(plan, "planned", plan.sums.copies),
+        "excluded": {
+            "listed": plan.listed.listed,
+            "not_included": asdict(plan.listed.not_included),
+            "excluded": asdict(plan.listed.excluded),
+            "ignored": plan.sums.markers,
+        },
         "failed": plan.unlisted.failed,
         "failures": [failure._asdict() for failure in plan.unlisted.failures],
         "cost": cost_document(plan.cost),
@@ -123,13 +117,9 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
 
 
 def _ended(
-    plan: CopyPlan,
-    status: str,
-    copied: Totals,
-    record: CopyDocument | None,
-    times: TimedProgress,
+    plan: CopyPlan, status: str, copied: Totals, record: CopyDocument | None, times: TimedProgress
 ) -> dict[str, Any]:
-    """Return the JSON document of a copy that was executed, or had nothing to do."""
+    """Return the document of a copy that was executed, or had nothing to do."""
     assert record is not None, "a copy that ends has a record"
     return {
         **_document(plan, status, copied),
@@ -148,7 +138,7 @@ def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
         "storage": plan.state.root.url,
         "status": status,
         "verify": plan.settings.limits.verify,
-        "objects": asdict(plan.objects),
+        "objects": asdict(Totals(plan.listed.objects, plan.listed.bytes)),
         "copied": asdict(copied),
         "replaced": sums.replaced,
         "same": asdict(sums.same),
@@ -159,7 +149,7 @@ def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
 
 
 def _not_kept(plan: CopyPlan) -> str:
-    """Say which properties of their objects the copies will lack."""
+    """Name the properties of objects that their copies will lack."""
     source, target = plan.state.source.features.place, plan.state.root.features.place
     if source is None:
         return ""
@@ -170,32 +160,18 @@ def _not_kept(plan: CopyPlan) -> str:
     return "Expires; and tags, which would take a request for each object"
 
 
-def _excluded(plan: CopyPlan) -> dict[str, Any]:
-    listed = plan.listed
-    return {
-        "listed": listed.listed,
-        "not_included": _left_out(listed.not_included),
-        "excluded": _left_out(listed.excluded),
-        "ignored": plan.sums.markers,
-    }
-
-
-def _left_out(left_out: LeftOut) -> dict[str, Any]:
-    return {"count": left_out.count, "keys": list(left_out.keys)}
-
-
 def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
-    messages = {}
+    warnings = []
     if plan.state.displaced:
-        messages["other_source"] = (
-            f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay, but "
-            "the record of what was copied from there is replaced"
-        )
+        message = f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay,"
+        message += " but the record of what was copied from there is replaced"
+        warnings.append({"code": "other_source", "message": message})
     if plan.archived.count:
         keys = [printable(failure.key) for failure in plan.archived.failures]
         names = format_names(keys, _SHOWN_KEYS, total=plan.archived.count)
-        messages["archived"] = f"archived, and cannot be read unless they were restored: {names}"
-    return [{"code": code, "message": message} for code, message in messages.items()]
+        message = f"archived, and cannot be read unless they were restored: {names}"
+        warnings.append({"code": "archived", "message": message})
+    return warnings
 
 
 def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
@@ -212,6 +188,8 @@ def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> st
 
 def copy_lines(document: Mapping[str, Any]) -> list[str]:
     """Format a copy, or its plan, as lines for people."""
+    others, engine = format_count(document["others"], "object"), document.get("engine")
+    checks = (f"{count:,} by {check}" for check, count in document.get("checks", {}).items())
     rows = {
         "source": [f"{format_amount(document['objects'])} at {document['source']}"],
         "same": [format_amount(document["same"])],
@@ -219,9 +197,9 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
         "failed": [_failed_line(document)],
         "gone": [_gone_line(document)],
         "not kept": [document.get("not_kept", "")],
-        "others": [_others_line(document)],
-        "checks": [_checks(document)],
-        "engine": [_engine(document)],
+        "others": [f"{others} at the storage from elsewhere" if document["others"] else ""],
+        "checks": [", ".join(checks)],
+        "engine": [f"{engine['engine']}: {engine['reason']}"] if engine else [],
         "cost": cost_lines(document["cost"]) if "cost" in document else [],
     }
     lines = [_first(document)]
@@ -230,25 +208,21 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
     return [*lines, *warning_lines(document)]
 
 
-def _planned(document: Mapping[str, Any]) -> bool:
-    return bool(document["status"] == "planned")
-
-
 def _first(document: Mapping[str, Any]) -> str:
-    storage = document["storage"]
-    if _planned(document):
+    status, storage = document["status"], document["storage"]
+    if status == "planned":
         return f"plan for {storage}"
     took = format_seconds(document["seconds"])
-    if document["status"] == "current":
+    if status == "current":
         return f"{storage} is current: nothing to copy, after {took}"
     return f"{storage} copied in {took}"
 
 
 def _copied(document: Mapping[str, Any]) -> str:
-    if document["status"] == "current":
+    status, replaced = document["status"], document["replaced"]
+    if status == "current":
         return ""
-    amount = f"{format_amount(document['copied'])}{' to copy' if _planned(document) else ''}"
-    replaced = document["replaced"]
+    amount = format_amount(document["copied"]) + (" to copy" if status == "planned" else "")
     if not replaced:
         return amount
     return f"{amount}; {format_count(replaced, 'object')} differed at the storage"
@@ -268,18 +242,3 @@ def _failed_line(document: Mapping[str, Any]) -> str:
         return ""
     first = Failure(**document["failures"][0]).line
     return f"{format_count(document['failed'], 'path')} that cannot be listed, the first: {first}"
-
-
-def _others_line(document: Mapping[str, Any]) -> str:
-    others = document["others"]
-    return f"{format_count(others, 'object')} at the storage from elsewhere" if others else ""
-
-
-def _engine(document: Mapping[str, Any]) -> str:
-    engine = document.get("engine")
-    return f"{engine['engine']}: {engine['reason']}" if engine else ""
-
-
-def _checks(document: Mapping[str, Any]) -> str:
-    checks = document.get("checks", {})
-    return ", ".join(f"{count:,} by {check}" for check, count in checks.items())

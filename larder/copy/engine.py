@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 
 from larder.copy.allowance import CopyLimits
@@ -29,7 +30,6 @@ from larder.store.base import PIECE_BYTES, ObjectInfo, Store
 from larder.store.etags import read_listed
 from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 
-WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 2.0
 _SMALL_BYTES = PIECE_BYTES // 2
 """Objects of this size arrive as a whole with their heads."""
@@ -56,13 +56,11 @@ def copy_batch(
 ) -> tuple[Failure, ...]:
     """Copy objects, several at a time; return the failures, ordered by key.
 
-    A failed object is reported and the others continue, unless there are too many failures
-    (``run.failed``). When the batch is stopped, requests in progress are ended.
+    Too many failures are ``run.failed``. When the batch is stopped, requests in progress are ended.
 
-    ``copied`` is called for every object that was copied and verified before the batch was stopped.
-    The thread that copied calls it, before anything else. ``failed`` is called with the key of
-    every other object that was tried. ``ended`` is called after each step; its errors stop the
-    batch.
+    ``copied`` is called for every object that was copied and verified before the batch was stopped,
+    by the thread that copied it, before anything else. ``failed`` is called with the key of every
+    other object that was tried. ``ended`` is called after each step; its errors stop the batch.
     """
     interrupt = Interrupt()
     batch = _Batch(source, target, prefix, limits, progress, copied, failed, interrupt)
@@ -72,20 +70,12 @@ def copy_batch(
             step()
         ended()
 
-    look_up = partial(progress.advance, "mirror")
     pace = Pace.begin(limits.concurrency, ahead=batch.takes_several)
     steps: Iterable[_Work] = batch.steps(objects, pace)
     try:
         while steps:
-            work_off(
-                steps,
-                work,
-                pace,
-                awake=look_up,
-                wake_seconds=WAKE_SECONDS,
-                stop=interrupt.stop,
-            )
-            look_up()
+            work_off(steps, work, pace, awake=batch.advance, stop=interrupt.stop)
+            batch.advance()
             pace = Pace.begin(limits.concurrency)
             steps = [*batch.again(pace), *batch.server_side.checks()]
     except BaseException:
@@ -95,32 +85,26 @@ def copy_batch(
     return limits.failures.failures
 
 
+@dataclass(eq=False)
 class _Batch:
     """The objects of one batch; a thread runs each of their steps."""
 
-    def __init__(
-        self,
-        source: Store,
-        target: Store,
-        prefix: str,
-        limits: CopyLimits,
-        progress: Progress,
-        copied: Callable[[CopiedObject], None],
-        failed: Callable[[str], None],
-        interrupt: Interrupt,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._prefix = prefix
-        self._limits = limits
-        self._progress = progress
-        self._copied = copied
-        self._failed = failed
-        self._interrupt, self._brief = interrupt, Interrupt(interrupt, _FIRST_SECONDS)
+    source: Store
+    target: Store
+    prefix: str
+    limits: CopyLimits
+    progress: Progress
+    copied: Callable[[CopiedObject], None]
+    failed: Callable[[str], None]
+    interrupt: Interrupt
+
+    def __post_init__(self) -> None:
+        source, target, limits = self.source, self.target, self.limits
+        self.advance = partial(self.progress.advance, "mirror")
+        self._brief = Interrupt(self.interrupt, _FIRST_SECONDS)
         self._again: deque[_Work] = deque()
         self._failing_since = math.inf
         self._all_begun = False
-        self._lock = threading.Lock()
         reads_ahead = source.features.reads_ahead and target.features.local_path
         self.takes_several = reads_ahead and not limits.adopt
         self._most_bytes = min(_TOGETHER_BYTES, limits.budget.total_bytes // 16)
@@ -128,7 +112,7 @@ class _Batch:
         self._unavailable: RetryableError | None = None
         self._copied_count = 0
         self.server_side = ServerSide(
-            source, target, prefix, limits, self._done, self._stream_now, self._attempt
+            source, target, self.prefix, limits, self._done, self._stream_now, self._attempt
         )
 
     def steps(self, objects: Iterable[ObjectInfo], pace: Pace) -> Iterator[_Work]:
@@ -139,7 +123,7 @@ class _Batch:
                 pace.widen()  # probably none of the objects is small
             if len(infos) > 1:
                 yield partial(self._copy_each, infos, pace.ahead)
-            elif self._limits.adopt:
+            elif self.limits.adopt:
                 yield partial(self._try, info, partial(self._adopt, info))
             elif not self.server_side.possible:
                 yield from self._streamed(info)
@@ -152,15 +136,12 @@ class _Batch:
         self._all_begun = True
 
     def _together(self, objects: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
-        """Group objects that are copied in one step.
-
-        Their etags prove their content, and a directory keeps nothing but the content.
-        """
+        """Group objects for a step: small ones whose etags prove all that a directory keeps."""
         group: list[ObjectInfo] = []
         group_bytes = 0
         for info in objects:
             small = info.size_bytes <= min(_SMALL_BYTES, self._most_bytes)
-            proved = known_md5(self._source, info.etag) is not None
+            proved = known_md5(self.source, info.etag) is not None
             if not (self.takes_several and small and proved):
                 yield [info]
                 continue
@@ -173,17 +154,14 @@ class _Batch:
             yield group
 
     def _streamed(self, info: ObjectInfo) -> Iterator[_Work]:
-        if info.size_bytes <= self._limits.part_bytes:
+        if info.size_bytes <= self.limits.part_bytes:
             yield partial(self._try, info, partial(self._copy, info))
         else:
             yield from self._in_parts(info)
 
     def _in_parts(self, info: ObjectInfo, *, by_server: bool = False) -> Iterator[_Work]:
-        large = LargeObject(
-            self._way(info), self._limits, self._ready, self._moved, by_server=by_server
-        )
-        with self._lock:
-            self._large.add(large)
+        large = LargeObject(self._way(info), self.limits, self.advance, by_server=by_server)
+        self._large.add(large)
         yield partial(self._attempt, info, partial(self._large_step, large, large.begin))
         for _ in large.numbers:
             yield partial(self._attempt, info, partial(self._large_step, large, large.copy_part))
@@ -194,34 +172,25 @@ class _Batch:
         except LarderError as error:
             if error.code == INTERRUPTED:
                 raise
-            self._forget(large)
+            self._large.discard(large)
             if not large.by_server:
                 raise
             self.server_side.fault()
-            self._stream_now(large.info)
+            self._stream_now(large.way.info)
             return
         if copy is not None:
-            self._forget(large)
-            self._done(large.info, copy, moved_bytes=0 if large.moved_bytes else copy.size_bytes)
-
-    def _forget(self, large: LargeObject) -> None:
-        with self._lock:
             self._large.discard(large)
+            self._done(large.way.info, copy, moved_bytes=0 if large.moved_bytes else None)
 
     def leave(self) -> None:
-        """Leave the uploads in progress to the next run, or abort them, within a short time.
-
-        Uploads that are not aborted here are aborted as orphans later.
-        """
-        with self._lock:
-            large = list(self._large)
-        if not large:
+        """Leave uploads in progress to the next run, or abort them; the rest are orphans."""
+        if not self._large:
             return
 
         def end() -> None:
-            for one in large:
+            for large in self._large:
                 with suppress(LarderError):
-                    one.end(keep=True)
+                    large.end(keep=True)
 
         thread = threading.Thread(target=end, daemon=True)
         thread.start()
@@ -229,7 +198,7 @@ class _Batch:
 
     def check_available(self) -> None:
         """Raise the error of a store that failed for every object."""
-        codes = {failure.code for failure in self._limits.failures.failures}
+        codes = {failure.code for failure in self.limits.failures.failures}
         if self._unavailable and self._copied_count == 0 and codes == {self._unavailable.code}:
             raise self._unavailable
 
@@ -240,22 +209,22 @@ class _Batch:
 
     def _adopt(self, info: ObjectInfo) -> None:
         """Keep the copy of another program if it is the right object; otherwise copy the object."""
-        copy = adopt(self._way(info), self._limits.verify)
+        copy = adopt(self._way(info), self.limits.verify)
         if copy is None:
             self._stream_now(info)
         else:
             self._done(info, copy)
 
     def _copy(self, info: ObjectInfo) -> None:
-        self._done(info, copy_object(self._way(info), self._limits, self._ready))
+        self._done(info, copy_object(self._way(info), self.limits, self.advance))
 
     def _copy_each(self, infos: Sequence[ObjectInfo], ahead: int) -> None:
         """Copy objects, with ``ahead`` requests in progress."""
         objects = [(info.key, info.size_bytes, info.etag) for info in infos]
-        self._ready()
+        self.advance()
         with (
-            self._limits.budget.holding(2 * sum([info.size_bytes for info in infos])),
-            closing(self._source.get_each(objects, ahead)) as contents,
+            self.limits.budget.holding(2 * sum([info.size_bytes for info in infos])),
+            closing(self.source.get_each(objects, ahead)) as contents,
         ):
             fails = False
             for info in infos:
@@ -268,27 +237,21 @@ class _Batch:
     def _copy_next(self, info: ObjectInfo, contents: Iterator[bytes]) -> None:
         data = next(contents, None)
         if data is None:  # an object before it could not be read
-            data = read_listed(self._source, info.key, info.size_bytes, info.etag)
-        self._done(info, copy_content(self._way(info), data, None, self._limits))
+            data = read_listed(self.source, info.key, info.size_bytes, info.etag)
+        self._done(info, copy_content(self._way(info), data, None, self.limits))
 
     def _way(self, info: ObjectInfo) -> ObjectCopy:
-        return ObjectCopy(self._source, info, self._target, self._prefix + info.key)
+        return ObjectCopy(self.source, info, self.target, self.prefix + info.key)
 
     def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int | None = None) -> None:
         if interrupt := interrupted_by():  # copies that end after a stop are made again
             interrupt.check()
         self._copied_count += 1
         self._failing_since = math.inf
-        self._copied(copy)
-        self._limits.failures.succeeded()
+        self.copied(copy)
+        self.limits.failures.succeeded()
         size_bytes = info.size_bytes if moved_bytes is None else moved_bytes
-        self._progress.advance("mirror", objects=1, bytes=size_bytes)
-
-    def _moved(self, size_bytes: int) -> None:
-        self._progress.advance("mirror", bytes=size_bytes)
-
-    def _ready(self) -> None:
-        self._progress.advance("mirror")
+        self.advance(objects=1, bytes=size_bytes)
 
     def _try(self, info: ObjectInfo, step: _Work, again: _Work | None = None) -> bool:
         """Run a step; if a store fails for it, queue the step, or ``again``, and return True."""
@@ -314,9 +277,9 @@ class _Batch:
         """Run a step with patience, less if a store has failed for all objects for some time."""
         began = time.monotonic()
         failing_seconds = max(0.0, began - self._failing_since)
-        patience_seconds = self._limits.give_up_seconds - failing_seconds
+        patience_seconds = self.limits.give_up_seconds - failing_seconds
         try:
-            with Interrupt(self._interrupt, patience_seconds).active():
+            with Interrupt(self.interrupt, patience_seconds).active():
                 step()
         except (ObjectError, RetryableError) as error:
             if isinstance(error, RetryableError):
@@ -326,9 +289,9 @@ class _Batch:
     def _fails(self, info: ObjectInfo, error: ObjectError | RetryableError) -> None:
         """Record a failed object, and raise an error if there are too many."""
         failure = Failure.of(info.key, error)
-        failures = self._limits.failures
+        failures = self.limits.failures
         failures.failed(failure, is_last=self._all_begun)
-        self._failed(info.key)
+        self.failed(info.key)
         if isinstance(error, RetryableError):
             self._unavailable = error
         if failures.reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import google_crc32c
 
@@ -31,34 +32,25 @@ _MIB = 1 << 20
 _SERVER_PART_BYTES = 256 * _MIB
 
 
+@dataclass(eq=False)
 class LargeObject:
     """One large object in progress. Many threads may copy its parts.
 
-    Args:
-        ready: Raises an error if the batch is stopped.
-        moved: Called with the number of bytes of each part that was sent.
-        by_server: Whether the server copies the parts.
+    ``advance`` reports the progress of the batch, and raises an error if the batch is stopped.
+    ``by_server``: the server copies the parts.
     """
 
-    def __init__(
-        self,
-        way: ObjectCopy,
-        limits: CopyLimits,
-        ready: Callable[[], None],
-        moved: Callable[[int], None],
-        *,
-        by_server: bool = False,
-    ) -> None:
-        self.info = info = way.info
-        self._way = way
-        self._limits = limits
-        self._ready = ready
-        self._tell_moved = moved
+    way: ObjectCopy
+    limits: CopyLimits
+    advance: Callable[..., None]
+    by_server: bool = False
+
+    def __post_init__(self) -> None:
+        self._info = info = self.way.info
         self.moved_bytes = 0
         """Number of bytes reported as moved."""
-        self._records = limits.uploads if info.size_bytes > RESUME_BYTES else None
-        self.by_server = by_server
-        part_bytes = _SERVER_PART_BYTES if by_server else limits.part_bytes
+        self._records = self.limits.uploads if info.size_bytes > RESUME_BYTES else None
+        part_bytes = _SERVER_PART_BYTES if self.by_server else self.limits.part_bytes
         least = -(-info.size_bytes // _MOST_PARTS)
         self._part_bytes = max(part_bytes, -(-least // _MIB) * _MIB)
         self.numbers = range(1, -(-info.size_bytes // self._part_bytes) + 1)
@@ -76,18 +68,18 @@ class LargeObject:
     def begin(self) -> CopiedObject | None:
         """Start the upload; return the copy if the target has no uploads."""
         try:
-            self._ready()
-            self._listed = self._way.source.head(self.info.key)
+            self.advance()
+            self._listed = self.way.source.head(self._info.key)
             # A report may list no etag: then the same size is enough.
-            same = not self.info.etag or are_equal(self._listed.etag, self.info.etag)
-            if not same or self._listed.size_bytes != self.info.size_bytes:
-                raise changed(self._way.where, self.info.size_bytes, self._listed.size_bytes)
-            self._md5 = known_md5(self._way.source, self._listed.etag)
-            self._upload = self._continued() or self._way.target.begin_upload(
-                self._way.key, like=self._listed, md5=self._md5
+            same = not self._info.etag or are_equal(self._listed.etag, self._info.etag)
+            if not same or self._listed.size_bytes != self._info.size_bytes:
+                raise changed(self.way.where, self._info.size_bytes, self._listed.size_bytes)
+            self._md5 = known_md5(self.way.source, self._listed.etag)
+            self._upload = self._continued() or self.way.target.begin_upload(
+                self.way.key, like=self._listed, md5=self._md5
             )
             if self._upload is None:
-                return copy_object(self._way, self._limits, self._ready)
+                return copy_object(self.way, self.limits, self.advance)
             self._left = iter([number for number in self.numbers if number not in self._parts])
             resumed = bool(self._parts)
             if self._hashes(self._upload) and not resumed and not self.by_server:
@@ -102,11 +94,11 @@ class LargeObject:
 
     def _continued(self) -> Upload | None:
         """Return the upload that an earlier run has left, if the store still has it."""
-        record = self._records and self._records.find(self.info, self._way.key, self._part_bytes)
+        record = self._records and self._records.find(self._info, self.way.key, self._part_bytes)
         if not record:
             return None
-        upload = self._way.target.begin_upload(
-            self._way.key, like=self._listed, md5=self._md5, resume=record.upload
+        upload = self.way.target.begin_upload(
+            self.way.key, like=self._listed, md5=self._md5, resume=record.upload
         )
         etags = upload.sent() if upload else None
         if upload is None or etags is None:
@@ -129,14 +121,18 @@ class LargeObject:
         if upload is None:
             return None
         try:
-            self._ready()
+            self.advance()
             self._send(upload)
             with self._lock:
                 complete = len(self._parts) == len(self.numbers)
                 if self._upload is None or self._committing or not complete:
                     return None
                 self._committing = True
-            return self._commit(upload)
+            parts = [self._parts[number] for number in self.numbers]
+            copy = self._verified(upload, parts, upload.commit(parts))
+            if self._records:
+                self._records.remove(self.way.key)
+            return copy
         except LarderError as error:
             if error.code != INTERRUPTED:
                 self.end(keep=isinstance(error, RetryableError))
@@ -152,26 +148,25 @@ class LargeObject:
             self._parts[part.number] = part
             parts = tuple(self._parts.values())
         self._moved(part.size_bytes)
-        if self._records and self._records.due(self._way.key, part.size_bytes):
-            self._records.save(self.info, self._way.key, self._part_bytes, upload.id, parts)
+        if self._records and self._records.due(self.way.key, part.size_bytes):
+            self._records.save(self._info, self.way.key, self._part_bytes, upload.id, parts)
 
     def _next(self) -> tuple[int, int, int] | None:
         """Take the next part: its number, offset and length."""
-        with self._lock:
-            number = next(self._left, None)
+        number = next(self._left, None)  # of a list or range: one thread at a time
         return None if number is None else (number, *self._place(number))
 
     def _place(self, number: int) -> tuple[int, int]:
         """Offset and length of a part."""
         offset = (number - 1) * self._part_bytes
-        return offset, min(self._part_bytes, self.info.size_bytes - offset)
+        return offset, min(self._part_bytes, self._info.size_bytes - offset)
 
     def _moved(self, size_bytes: int) -> None:
         self.moved_bytes += size_bytes
-        self._tell_moved(size_bytes)
+        self.advance(bytes=size_bytes)
 
     def _send_copy(self, upload: Upload) -> UploadedPart | None:
-        place = self._way.source.features.place
+        place = self.way.source.features.place
         assert place is not None, "the server can copy"
         if (part := self._next()) is None:
             return None
@@ -180,37 +175,27 @@ class LargeObject:
 
     def _send_bytes(self, upload: Upload) -> UploadedPart | None:
         # A part gets its number once it has memory, so earlier parts have memory, and will end.
-        memory = _PartMemory(self._limits, self._part_bytes)
-        try:
-            if (part := self._next()) is None:
-                return None
-            number, offset, length = part
-            self._ready()
-            with self._way.source.open(
-                self.info.key, offset=offset, length=length, if_match=self._listed.etag
-            ) as reader:
-                data, crc32c = _received(reader, memory.buffer)
-            if len(data) != length:
-                raise changed(self._way.where, self.info.size_bytes, offset + len(data))
-            if self._order and self._hashes(upload):
-                self._order.add(number, data, memory)
-            elif self._order:
-                self._order.give_up()
-            return upload.send(number, [data], crc32c)
-        except BaseException:
-            if self._order:
-                self._order.give_up()
-            raise
-        finally:
-            memory.release()
-
-    def _commit(self, upload: Upload) -> CopiedObject:
-        parts = [self._parts[number] for number in self.numbers]
-        written = upload.commit(parts)
-        copy = self._verified(upload, parts, written)
-        if self._records:
-            self._records.remove(self._way.key)
-        return copy
+        with self.limits.part_buffer(self._part_bytes) as buffer:
+            try:
+                if (part := self._next()) is None:
+                    return None
+                number, offset, length = part
+                self.advance()
+                with self.way.source.open(
+                    self._info.key, offset=offset, length=length, if_match=self._listed.etag
+                ) as reader:
+                    data, crc32c = _received(reader, buffer)
+                if len(data) != length:
+                    raise changed(self.way.where, self._info.size_bytes, offset + len(data))
+                if self._order and self._hashes(upload):
+                    self._order.add(number, data)
+                elif self._order:
+                    self._order.give_up()
+                return upload.send(number, [data], crc32c)
+            except BaseException:
+                if self._order:
+                    self._order.give_up()
+                raise
 
     def _verified(
         self, upload: Upload, parts: list[UploadedPart], written: ObjectInfo
@@ -219,8 +204,8 @@ class LargeObject:
         checksums = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
         if len(checksums) == len(parts):
             checksum = format_crc32c(combined_crc32c(checksums))
-        target = self._way.target
-        if written.size_bytes != self.info.size_bytes:
+        target = self.way.target
+        if written.size_bytes != self._info.size_bytes:
             raise removed(target, written, f"the copy has {written.size_bytes:,} bytes")
         kept = crc32c_of(self._listed.checksum)
         if checksum and kept and kept != checksum:
@@ -230,14 +215,9 @@ class LargeObject:
         etag = etag_of_parts([part.etag for part in parts])
         proved = all(part.proved for part in parts) and written.etag == etag
         # The server compared no part, so an etag that is not this MD5 has to be explained.
-        verify = "digest" if read_md5 and upload.whole_md5 else self._limits.verify
+        verify = "digest" if read_md5 and upload.whole_md5 else self.limits.verify
         return prove(
-            self._way,
-            written,
-            content,
-            verify=verify,
-            stored_as_sent=proved,
-            ready=self._ready,
+            self.way, written, content, verify=verify, stored_as_sent=proved, ready=self.advance
         )
 
     def end(self, *, keep: bool) -> None:
@@ -248,12 +228,12 @@ class LargeObject:
         if upload is None:
             return
         if keep and self._records:
-            self._records.save(self.info, self._way.key, self._part_bytes, upload.id, parts)
+            self._records.save(self._info, self.way.key, self._part_bytes, upload.id, parts)
             upload.leave()
             return
         upload.abort()
         if self._records:
-            self._records.remove(self._way.key)
+            self._records.remove(self.way.key)
 
 
 def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
@@ -267,59 +247,29 @@ def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
     return buffer[:filled], crc32c
 
 
-class _PartMemory:
-    """The buffer of a part and its share of the budget, until every holder has released it."""
-
-    def __init__(self, limits: CopyLimits, size_bytes: int) -> None:
-        self._limits = limits
-        self._budgeted = limits.budget.acquire(size_bytes)
-        self.buffer = limits.buffers.take(size_bytes)
-        self._holders = 1
-        self._lock = threading.Lock()
-
-    def hold(self) -> None:
-        with self._lock:
-            self._holders += 1
-
-    def release(self) -> None:
-        with self._lock:
-            self._holders -= 1
-            if self._holders:
-                return
-        self._limits.buffers.give(self.buffer)
-        self._limits.budget.release(self._budgeted)
-
-
 class _OrderedMd5:
-    """The MD5 of parts that arrive in any order; each is held until all before it have come."""
+    """The MD5 of parts that arrive in any order; the thread of each waits for its turn."""
 
     def __init__(self, count: int) -> None:
-        self._lock = threading.Lock()
+        self._turn = threading.Condition()
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._waiting: dict[int, tuple[memoryview, _PartMemory]] = {}
         self._next = 1
         self._count = count
         self._ended = False
 
-    def add(self, number: int, part: memoryview, memory: _PartMemory) -> None:
-        with self._lock:
-            if self._ended:
-                return
-            memory.hold()
-            self._waiting[number] = part, memory
-            while self._next in self._waiting:
-                data, done = self._waiting.pop(self._next)
-                self._md5.update(data)
-                done.release()
+    def add(self, number: int, part: memoryview) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._ended or self._next == number)
+            if not self._ended:
+                self._md5.update(part)
                 self._next += 1
+                self._turn.notify_all()
 
     def give_up(self) -> None:
-        """Hold no parts any more, because a part will not come."""
-        with self._lock:
+        """Let no part wait any more, because a part will not come."""
+        with self._turn:
             self._ended = True
-            for _, memory in self._waiting.values():
-                memory.release()
-            self._waiting.clear()
+            self._turn.notify_all()
 
     def hexdigest(self) -> str | None:
         """Return the MD5, or None until all parts have come."""

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
@@ -87,11 +88,8 @@ class Mirror(Readable):
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
         reader = self._store.open(key, offset=offset, length=length, if_match=condition)
-        return _CheckedReader(self, reader) if offset == 0 and length is None else reader
-
-    def check(self, key: str, crc32c: int) -> None:
-        """Compare the content of an object with its copy's checksum (``object.mismatch``)."""
-        self._compare(key, self._copy(key, None).checksum, crc32c)
+        compare = partial(self._compare, key, checksum)
+        return _CheckedReader(reader, compare) if offset == 0 and length is None else reader
 
     def _compare(self, key: str, wanted: str | None, crc32c: int) -> None:
         if wanted is not None and format_crc32c(crc32c) != wanted:
@@ -114,16 +112,16 @@ class Mirror(Readable):
 
 
 class _CheckedReader(DelegatingReader):
-    def __init__(self, mirror: Mirror, inner: Reader) -> None:
+    def __init__(self, inner: Reader, compare: Callable[[int], None]) -> None:
         super().__init__(inner)
-        self._mirror = mirror
+        self._compare = compare
 
     def __iter__(self) -> Iterator[Buffer]:
         crc = 0
         for buffer in self.inner:
             crc = google_crc32c.extend(crc, bytes(buffer))
             yield buffer
-        self._mirror.check(self.info.key, crc)
+        self._compare(crc)
 
 
 _COLUMNS = ("key", "etag", "mirror_etag", "checksum")

@@ -28,24 +28,19 @@ def copy_object(
 ) -> CopiedObject:
     """Copy one object and verify the copy; see `larder.copy.proof`.
 
-    The object is read on the condition that its etag has not changed since the listing. Content
-    type and metadata are kept. A copy that fails verification is deleted.
+    The object is read on the condition that its etag is the listed one. A copy that fails
+    verification is deleted.
     """
-    size_bytes = way.info.size_bytes
-    if size_bytes <= WHOLE_BYTES:
-        with limits.budget.holding(2 * size_bytes):
+    info = way.info
+    if info.size_bytes <= WHOLE_BYTES:
+        with limits.budget.holding(2 * info.size_bytes):
             ready()
-            return _copy_whole(way, limits)
+            with open_listed(way.source, info.key, info.size_bytes, info.etag) as reader:
+                data = b"".join(reader)
+            return copy_content(way, data, reader.info, limits)
     local = way.target.features.local_path
     with limits.budget.holding(_PIECES_BYTES if local else WRITER_BYTES):
         return _copy_stream(way, limits, ready)
-
-
-def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
-    info = way.info
-    with open_listed(way.source, info.key, info.size_bytes, info.etag) as reader:
-        data = b"".join(reader)
-    return copy_content(way, data, reader.info, limits)
 
 
 def copy_content(

@@ -59,7 +59,10 @@ def egress_usd_per_gb(source: Site, target: Site) -> float | None:
     apart = distance(source, target)
     if source.anonymous or not source.priced or apart == "beside":
         return 0.0
-    if apart == "unknown" or _is_between_partitions(source, target):
+    partitions = {partition_of(site.region or "") for site in (source, target)}
+    if apart == "unknown":
+        return None
+    if source.provider == target.provider == "aws" and len(partitions) == 2:
         return None
     to = source.provider if source.provider == target.provider else "internet"
     for entry in price_list()["egress"]:
@@ -71,11 +74,6 @@ def egress_usd_per_gb(source: Site, target: Site) -> float | None:
         if fits:
             return float(entry["usd_per_gb"])
     return None
-
-
-def _is_between_partitions(source: Site, target: Site) -> bool:
-    partitions = {partition_of(site.region or "") for site in (source, target)}
-    return source.provider == target.provider == "aws" and len(partitions) == 2
 
 
 def _request_usd(site: Site, kind: Literal["read", "write"]) -> float:

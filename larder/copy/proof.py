@@ -139,19 +139,11 @@ def prove(
         return CopiedObject.of(way.info, written, content.crc32c, check)
     copy = _read_copy(way, content, ready=ready)
     if copy.check:
-        return CopiedObject.of(way.info, copy.info, copy.crc32c, copy.check)
-    if copy.info.etag != written.etag:
+        return copy
+    if copy.mirror_etag != written.etag:
         hint = "another run copies another state of the source; run again when it is done"
-        raise _mismatch(way.target, written, f"the copy has {copy.crc32c}", hint)
-    raise removed(way.target, written, f"the copy has {copy.crc32c}")
-
-
-class _ReadCopy(NamedTuple):
-    """A copy as it was read; ``check`` says what proves it, and is None for another object."""
-
-    info: ObjectInfo
-    crc32c: str
-    check: str | None
+        raise _mismatch(way.target, written, f"the copy has {copy.checksum}", hint)
+    raise removed(way.target, written, f"the copy has {copy.checksum}")
 
 
 def _read_copy(
@@ -160,15 +152,15 @@ def _read_copy(
     *,
     if_match: str | None = None,
     ready: Callable[[], None] = lambda: None,
-) -> _ReadCopy:
-    """Read a copy, and compare it with its source."""
+) -> CopiedObject:
+    """Read a copy, and compare it with its source; another object has an empty check."""
     copy, crc32c, md5 = _digests(way.target, way.key, if_match, ready)
     if md5 in (content.md5, content.read_md5):
-        return _ReadCopy(copy, crc32c, "md5")
+        return CopiedObject.of(way.info, copy, crc32c, "md5")
     expected = content.crc32c
     if expected is None:
         _, expected, _ = _digests(way.source, way.info.key, way.info.etag or None, ready)
-    return _ReadCopy(copy, crc32c, "crc32c" if crc32c == expected else None)
+    return CopiedObject.of(way.info, copy, crc32c, "crc32c" if crc32c == expected else "")
 
 
 def _digests(
@@ -253,11 +245,9 @@ def _compared(way: ObjectCopy, copy: ObjectInfo) -> CopiedObject | None:
     check = content.check(copy, etag_is_md5=way.target.features.etag_is_md5)
     if check:
         return CopiedObject.of(way.info, copy, content.crc32c or crc32c_of(copy.checksum), check)
-    if info.checksum and copy.checksum and _kind(info) == _kind(copy):
-        return None
+    if info.checksum and copy.checksum:
+        kind, colon, _ = info.checksum.partition(":")
+        if copy.checksum.startswith(kind + colon):
+            return None
     read = _read_copy(way, content, if_match=copy.etag)
-    return CopiedObject.of(way.info, copy, read.crc32c, read.check) if read.check else None
-
-
-def _kind(info: ObjectInfo) -> str:
-    return (info.checksum or "").partition(":")[0]
+    return CopiedObject.of(info, copy, read.checksum, read.check) if read.check else None

@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from larder.budgets import map_ahead
 from larder.copy.copy_comparison import CopyState, compared, not_listed, read_state
-from larder.copy.copy_matches import without
 from larder.copy.copy_plan import CopySums, summed
 from larder.copy.copy_receipts import CopyReceipt
 from larder.copy.copy_record import read_record, write_record
@@ -36,7 +34,6 @@ from larder.jobs.manifests import put_named
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.jobs.step_runner import Runner, Start
 from larder.manifest.manifest_files import ManifestFile, read_manifest
-from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile
 from larder.progress import Progress, TimedProgress
@@ -70,23 +67,22 @@ class PruneSettings:
 class PrunePlan:
     """Copies that a prune would delete.
 
-    ``verified`` are the verified copies at the storage, and ``gone`` the copies to delete (schema
-    OBJECTS, ordered by key). ``receipts`` are from runs of copies that did not end.
+    ``gone`` are the copies to delete, and ``wanted`` the other verified copies (schema OBJECTS,
+    ordered by key). ``receipts`` are from runs of copies that did not end.
     """
 
     settings: PruneSettings
     state: CopyState
     gone: ManifestFile
     sums: CopySums
-    verified: SortedFile
+    wanted: SortedFile
     receipts: Sequence[CopyReceipt]
 
 
 def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> PrunePlan:
     """List the source and the storage, and plan which copies to delete.
 
-    Writes only into the private ``folder``, which the plan needs until the prune is done. A partial
-    listing is never used.
+    Writes only into the private ``folder``, which the plan needs until the prune is done.
 
     Refused: ``config.prune``: the source has an inventory report, the storage has no record of a
     copy from this source, or too many copies would be deleted; ``config.empty_source``;
@@ -101,8 +97,10 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
     with compared(settings.places, state, folder, progress) as comparison:
         if state.unlisted.failures.count:
             raise not_listed(state)
-        sums, gone, kept = summed(comparison, folder, lambda piece: piece.gone)
-    plan = PrunePlan(settings, state, gone, sums, kept, comparison.receipts)
+        sums, gone, wanted = summed(
+            comparison, folder, OBJECTS, lambda piece: (piece.gone, piece.wanted)
+        )
+    plan = PrunePlan(settings, state, gone, sums, wanted, comparison.receipts)
     _check_limit(plan)
     return plan
 
@@ -138,9 +136,8 @@ def _check_limit(plan: PrunePlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Result of a prune.
+    """Result of a prune; ``kept`` objects changed after they were listed.
 
-    ``kept`` is the number of objects that stayed because they changed after they were listed.
     ``list`` is the key of the list of all objects that were to be deleted.
     """
 
@@ -150,17 +147,12 @@ class Pruned:
 
 
 def prune(
-    settings: PruneSettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: PruneSettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Delete copies of objects that are no longer in the source.
 
-    With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
-    is executed. Returns the JSON document of the prune, or of its plan. RunError: some objects
-    could not be deleted.
+    With ``plan_only``, only private temporary files are written. Returns the JSON document of the
+    prune, or of its plan. RunError: some objects could not be deleted.
     """
     with scratch() as folder:
         plan = runner.run(plan_prune, settings, folder)
@@ -173,13 +165,10 @@ def prune(
 
 
 def _execute(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan, whose temporary files must still exist.
-
-    RunError: some objects could not be deleted. ``run.interrupted``: the step was asked to stop.
-    """
+    """Execute a plan, whose temporary files must still exist."""
     pruned: Pruned = runner.run(prune_objects, plan)
-    hint = "the others were deleted; run again to try these again"
     if pruned.report.failed:
+        hint = "the others were deleted; run again to try these again"
         raise RunError("prune", pruned.report, hint)
     return _ended(plan, pruned, runner.times)
 
@@ -211,9 +200,8 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
 
     count = plan.settings.places.limits.concurrency
     with ThreadPoolExecutor(count, thread_name_prefix="prune") as pool:
-        # Rows are read twice, because results have no names: both are in the same order.
-        results = map_ahead(pool, delete, _rows(plan), window=4 * count)
-        for (_, size_bytes, _), result in zip(_rows(plan), results, strict=True):
+        results = map_ahead(pool, lambda row: (row[1], delete(row)), _rows(plan), window=4 * count)
+        for size_bytes, result in results:
             progress.advance("prune", objects=1, bytes=size_bytes)
             if isinstance(result, Failure):
                 failures.add(result)
@@ -243,20 +231,11 @@ def _write_record(plan: PrunePlan, certain: bool) -> None:
     record = read_record(root, place)
     if not certain or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
+    replaced = [*(receipt.manifest for receipt in plan.receipts), *record.files]
     with scratch() as folder:
         write_record(
-            root,
-            place,
-            _left(plan),
-            folder,
-            failures=record.failures,
-            replaced=[*(receipt.manifest for receipt in plan.receipts), *record.files],
+            root, place, plan.wanted.read(), folder, failures=record.failures, replaced=replaced
         )
-
-
-def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
-    verified = Stream(OBJECTS, plan.verified.read())
-    return without(verified, Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS)))
 
 
 def _ended(plan: PrunePlan, pruned: Pruned | None, times: TimedProgress) -> dict[str, Any]:
@@ -271,11 +250,7 @@ def _ended(plan: PrunePlan, pruned: Pruned | None, times: TimedProgress) -> dict
 
 
 def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
-    keys: list[str] = []
-    for key, _, _ in _rows(plan):
-        if len(keys) == SHOWN_KEYS:
-            break
-        keys.append(key)
+    keys = [key for key, _, _ in islice(_rows(plan), SHOWN_KEYS)]
     return {
         "source": plan.state.place.origin.url,
         "storage": plan.state.root.url,

@@ -27,10 +27,9 @@ from larder.store.base import Store
 
 
 class SentAhead(NamedTuple):
-    """Result of an engine that ran before the batches.
+    """Result of an engine that ran before the batches; the ``message`` is of one that failed.
 
-    ``message`` is a line for the user, if the engine failed. ``adopt``: the engine may have copied
-    objects.
+    ``adopt``: the engine may have copied objects.
     """
 
     adopt: bool = False
@@ -38,10 +37,7 @@ class SentAhead(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Source, storage and limits of a copy.
-
-    ``root`` is the URL of the storage, or of a dataset in it; ``place`` is below it.
-    """
+    """Source and storage of a copy; ``place`` is below ``root``, a storage's or dataset's URL."""
 
     source: Location
     storage: Location
@@ -73,9 +69,7 @@ class Route(NamedTuple):
             check_skyplane(*self._ends(), self.limits.skyplane)
 
     def send(self, keys: Iterable[str], progress: Progress) -> SentAhead:
-        """Send the objects ahead, if the chosen engine does so.
-
-        ``keys`` are relative to the source, in the order of their bytes.
+        """Send the objects ahead, if the chosen engine does so; ``keys`` are in byte order.
 
         ``config.cost_limit``: the engine failed after it had sent something, and a limit is set.
         The plan has compared the limit with the cost of sending everything once.
@@ -100,9 +94,9 @@ class Route(NamedTuple):
         return SentAhead(True, f"{sent.message}; the native engine copies what is missing")
 
     def _ends(self) -> tuple[CopyEnd, CopyEnd]:
-        def end(location: Location, url: str) -> CopyEnd:
-            store = open_location(location, url, limits=self.limits)
-            return CopyEnd(url, store, location.access)
-
-        source = end(self.source, self.source.url)
-        return source, end(self.storage, self.root + self.place.objects)
+        url = self.root + self.place.objects
+        target = open_location(self.storage, url, limits=self.limits)
+        return (
+            CopyEnd(self.source.url, self.open_source(), self.source.access),
+            CopyEnd(url, target, self.storage.access),
+        )

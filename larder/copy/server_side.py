@@ -17,9 +17,11 @@ little time. A server that reads an object to say its etag can do so for several
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -45,67 +47,55 @@ class _ServerCopy(NamedTuple):
     copy: ObjectInfo
 
 
+@dataclass(eq=False)
 class ServerSide:
     """Copies objects of one batch on the server. May be used by many threads.
 
-    Args:
-        stream: Copies an object through this machine.
-        attempt: Runs a step, and records if the object fails.
+    ``stream`` copies an object through this machine. ``attempt`` runs a step, and records if the
+    object fails.
     """
 
-    def __init__(
-        self,
-        source: Store,
-        target: Store,
-        prefix: str,
-        limits: CopyLimits,
-        done: Callable[[ObjectInfo, CopiedObject], None],
-        stream: Callable[[ObjectInfo], None],
-        attempt: Callable[[ObjectInfo, Callable[[], None]], object],
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._prefix = prefix
-        self._limits = limits
-        self._done = done
-        self._stream = stream
-        self._attempt = attempt
+    source: Store
+    target: Store
+    prefix: str
+    limits: CopyLimits
+    done: Callable[[ObjectInfo, CopiedObject], None]
+    stream: Callable[[ObjectInfo], None]
+    attempt: Callable[[ObjectInfo, Callable[[], None]], object]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._made: list[_ServerCopy] = []
         self._scattered: list[_ServerCopy] = []
         self._since = time.monotonic()
         self._faults = self._unproved = 0
         self._proved = False
-        one, other = source.features.place, target.features.place
-        self._possible = bool(
+        one, other = self.source.features.place, self.target.features.place
+        self.possible = bool(
             one and other and (one.provider, one.server) == (other.provider, other.server)
         )
 
-    @property
-    def possible(self) -> bool:
-        return self._possible
-
     def in_parts(self, info: ObjectInfo) -> bool:
         """Whether the server has to copy an object in parts: S3, above a size."""
-        place = self._target.features.place
+        place = self.target.features.place
         # Nothing could make sure that the server copies the object with a weak etag.
-        large = not is_weak(info.etag) and info.size_bytes > self._limits.server_copy_bytes
+        large = not is_weak(info.etag) and info.size_bytes > self.limits.server_copy_bytes
         return large and place is not None and place.provider == "s3"
 
     def copy(self, info: ObjectInfo) -> None:
         """Have the server copy an object; copy it through this machine if it does not."""
-        if not self._possible or not info.etag or is_weak(info.etag):  # no condition is possible
-            return self._stream(info)
+        if not self.possible or not info.etag or is_weak(info.etag):  # no condition is possible
+            return self.stream(info)
         try:
-            copy = self._target.copy_from(self._source, info, self._prefix + info.key)
+            copy = self.target.copy_from(self.source, info, self.prefix + info.key)
         except (PreconditionError, RetryableError):
             raise
         except LarderError:  # copying through this machine finds the cause
             copy = None
         if copy is None:
             self.fault()
-            return self._stream(info)
-        if copy.etag == info.etag or self._limits.verify == "size":
+            return self.stream(info)
+        if copy.etag == info.etag or self.limits.verify == "size":
             made = _ServerCopy(info, copy)
             if info.size_bytes > WHOLE_BYTES:
                 return self._check_one(made)
@@ -116,14 +106,14 @@ class ServerSide:
         if checked is None:
             with self._lock:
                 self._unproved += 1
-                self._possible &= self._proved or self._unproved < _MOST_UNPROVED
-            return self._stream(info)
+                self.possible &= self._proved or self._unproved < _MOST_UNPROVED
+            return self.stream(info)
         self._proved = True
-        return self._done(info, checked)
+        return self.done(info, checked)
 
     def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> CopiedObject | None:
         """Return the copy if both stores keep the same checksum of the whole content."""
-        written, original = self._target.head(copy.key), self._source.head(info.key)
+        written, original = self.target.head(copy.key), self.source.head(info.key)
         same = written.size_bytes == info.size_bytes
         changed = bool(info.etag) and original.etag != info.etag
         check = Content(kept=original.checksum).check(written, etag_is_md5=False)
@@ -155,8 +145,8 @@ class ServerSide:
         first, last = made[0].copy.key, made[-1].copy.key
         waiting = {one.copy.key: one for one in made[1:]}
         self._check_one(made[0])
-        common = _common_prefix(first, last)
-        pages = self._target.list(common, start_after=first)
+        prefix = os.path.commonprefix((first, last))  # noqa: RUF071 - of characters, not of folders
+        pages = self.target.list(prefix, start_after=first)
         for page in islice(pages, 2 + len(made) // _GROUP_OBJECTS):
             for listed in page:
                 one = waiting.pop(listed.key, None)
@@ -170,35 +160,26 @@ class ServerSide:
     def _check_one(self, one: _ServerCopy) -> None:
         def check() -> None:
             try:
-                copy = self._target.head(one.copy.key)
+                copy = self.target.head(one.copy.key)
             except NotFoundError:
                 copy = None
             self._verdict(one, copy)
 
-        self._attempt(one.info, check)
+        self.attempt(one.info, check)
 
     def _verdict(self, one: _ServerCopy, current: ObjectInfo | None) -> None:
         info, copy = one
         if current and (current.size_bytes, current.etag) == (info.size_bytes, copy.etag):
-            content = Content(known_md5(self._source, info.etag))
+            content = Content(known_md5(self.source, info.etag))
             check = content.check(current, etag_is_md5=True)
             check = check or ("etag" if copy.etag == info.etag else "size")
-            self._done(info, CopiedObject.of(info, current, None, check))
+            self.done(info, CopiedObject.of(info, current, None, check))
             return
         self.fault()
-        self._attempt(info, partial(self._stream, info))
+        self.attempt(info, partial(self.stream, info))
 
     def fault(self) -> None:
         """Note that the server refused to copy, or did not make a copy that it reported."""
         with self._lock:
             self._faults += 1
-            self._possible &= self._faults < _MOST_FAULTS
-
-
-def _common_prefix(one: str, other: str) -> str:
-    place = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        place += 1
-    return one[:place]
+            self.possible &= self._faults < _MOST_FAULTS

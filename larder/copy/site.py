@@ -22,11 +22,9 @@ _OF_SCHEME = {"s3": "aws", "gs": "gcp"}
 class Site(NamedTuple):
     """A place where objects are.
 
-    Attributes:
-        provider: ``aws``, ``gcp``, ``server`` (any other server) or ``file``.
-        region: In lower case; None if it is not given.
-        server: Host and port of a server that is of neither provider; else empty.
-        anonymous: Whether requests are not signed, so that only the bucket's owner is billed.
+    ``provider`` is ``aws``, ``gcp``, ``server`` (any other server, whose host and port are
+    ``server``) or ``file``. ``region`` is in lower case. If requests are ``anonymous``, only the
+    bucket's owner is billed.
     """
 
     provider: str
@@ -37,16 +35,15 @@ class Site(NamedTuple):
 
     @staticmethod
     def of(location: Location) -> Site:
-        url = parse_url(location.url)
+        url, access = parse_url(location.url), location.access
         if url.scheme not in _OF_SCHEME:
             return Site("file")
-        access = location.access
-        region = access.region.lower() if access.region else None
         provider, server = _OF_SCHEME[url.scheme], ""
         if access.endpoint:
             provider = cloud_of(access.endpoint) or "server"
         if provider == "server":
             server = urlsplit(access.endpoint or "").netloc.lower()
+        region = access.region.lower() if access.region else None
         return Site(provider, region, server, url.bucket, access.anonymous)
 
     @property
@@ -100,21 +97,16 @@ def in_region(location: L, region: str | None) -> L:
 
 
 class MirrorChoice(NamedTuple):
-    """The choice whether objects are copied to the storage first, and the reason."""
+    """Whether objects are copied to the storage first, and the reason."""
 
     wanted: bool
     reason: str
 
 
 def choose_mirror(
-    setting: bool | Literal["auto"],
-    source: Site,
-    storage: Site,
-    *,
-    read_again: bool,
-    because: str = "a bad image would have every object read again",
+    setting: bool | Literal["auto"], source: Site, storage: Site, *, again: str
 ) -> MirrorChoice:
-    """Choose a mirror if objects are far away and may be read again; ``because`` says why.
+    """Choose a mirror if objects are far away and may be read ``again``, for a reason.
 
     ======  =====================  ===========  ======
     mirror  source                 read again?  mirror
@@ -131,12 +123,10 @@ def choose_mirror(
     *Elsewhere* is another region, provider or server (`distance`). A directory costs nothing to
     read again, wherever the storage is.
 
-    *Read again*: the samples of a published version are packed and cached again from its shards, so
-    neither source nor mirror is read for that. Objects are read a second time only if a run ends
-    between reading and publishing them, and the next run has other inputs. Then the next run cannot
-    use the finished shards. A bad image has this effect (``validate``, with ``on_bad_sample:
-    fail``): once it is replaced or excluded, the segment differs. Transformed images
-    (``shards.images``) are another reason: other options or libraries start from the objects again.
+    Samples of a published version are packed and cached again from its shards. So objects are read
+    a second time only if the finished shards of a stopped run do not fit the inputs of the next
+    one: a bad image was replaced or excluded (``validate``, with ``on_bad_sample: fail``), or
+    images are transformed (``shards.images``) with other options or libraries.
     """
     if setting != "auto":
         return MirrorChoice(setting, f"mirror is {str(setting).lower()}")
@@ -148,11 +138,11 @@ def choose_mirror(
     if apart == "unknown":
         reason = "the regions of the source and of the storage are not both given"
         return MirrorChoice(False, reason)
-    if not read_again:
+    if not again:
         return MirrorChoice(False, "every object is read only once")
     place = "on this machine" if storage.provider == "file" else f"at {storage.name}"
     places = f"the source is at {source.name} and the storage {place}"
-    return MirrorChoice(True, f"{places}, and {because}")
+    return MirrorChoice(True, f"{places}, and {again}")
 
 
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
@@ -163,12 +153,13 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
     if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
         reason = "what is in archives and tables is read from these, which are not copied"
         return MirrorChoice(False, reason)
+    again = ""
+    if images and dataset.shards.images:
+        again = "images are transformed, from the objects again if the options change"
+    elif images and dataset.validate_ != "none" and dataset.on_bad_sample == "fail":
+        again = "a bad image would have every object read again"
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
-    if dataset.shards.images and images:
-        because = "images are transformed, from the objects again if the options change"
-        return choose_mirror(dataset.mirror, source, storage, read_again=True, because=because)
-    checked = dataset.validate_ != "none" and dataset.on_bad_sample == "fail"
-    return choose_mirror(dataset.mirror, source, storage, read_again=checked and images > 0)
+    return choose_mirror(dataset.mirror, source, storage, again=again)
 
 
 def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:

@@ -26,6 +26,7 @@ _AGAIN_SECONDS = 20.0
 _BUSY = 0.4
 """Share of a core that a process may use while its threads all seem to wait."""
 _MOST_TIMES = 8
+_WAKE_SECONDS = 0.1
 
 Step = Callable[[], object]
 
@@ -36,24 +37,25 @@ def work_off(
     pace: Pace,
     *,
     awake: Callable[[], None],
-    wake_seconds: float,
     stop: Callable[[], None],
 ) -> None:
     """Run all steps in the order in which they come, several at a time.
 
-    The threads take steps from ``steps``, one at a time, while this thread calls ``awake`` every
-    ``wake_seconds``. After the first error, ``stop`` is called to end steps in progress soon. The
-    error is raised once they have ended.
+    The threads take steps from ``steps``, one at a time, while this thread calls ``awake`` now and
+    then. After the first error, ``stop`` is called to end steps in progress soon. The error is
+    raised once they have ended.
     """
     threads = _CopyThreads(steps, run, pace)
     threads.join_one()
     try:
-        while not threads.over.wait(wake_seconds):
+        while not threads.over.wait(_WAKE_SECONDS):
             awake()
-            threads.tune()
-        threads.check()
+            pace.tell(time.monotonic(), threads.done, time.process_time())
+            threads.join_one()
+        if threads.error is not None:
+            raise threads.error
     except BaseException:
-        threads.stop()
+        threads.ended = True
         stop()
         raise
     finally:
@@ -61,6 +63,8 @@ def work_off(
 
 
 class Pace:
+    """The number of threads that should run, by the speed so far."""
+
     def __init__(self, most: int, seconds: float, cpu_seconds: float) -> None:
         self._most = most
         self.count = min(most, _FIRST_THREADS)
@@ -71,9 +75,9 @@ class Pace:
 
     @staticmethod
     def begin(most: int, *, ahead: bool = False) -> Pace:
-        """Return the first pace; one thread per core if each can have several requests in progress.
+        """Return the first pace.
 
-        More threads would wait for the interpreter lock instead of the server.
+        Threads with several requests ``ahead`` are one per core: more would wait for the lock.
         """
         pace = Pace(most, time.monotonic(), time.process_time())
         if ahead:
@@ -121,18 +125,20 @@ class _CopyThreads:
         self._steps = iter(steps)
         self._run = run
         self._pace = pace
-        self._done = 0
+        self.done = 0
+        """Number of steps that have ended."""
         self._taking = threading.Lock()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._working = 0
-        self._ended = False
-        self._error: BaseException | None = None
+        self.ended = False
+        """Whether no further step is taken."""
+        self.error: BaseException | None = None
 
     def join_one(self) -> None:
         """Start one more thread, if the pace asks for it and the system allows it."""
         with self._lock:
-            if self._working >= self._pace.count or self._ended:
+            if self._working >= self._pace.count or self.ended:
                 return
             self._threads = [one for one in self._threads if one.is_alive()]
             thread = threading.Thread(target=self._work, name=f"copy-{len(self._threads)}")
@@ -145,67 +151,41 @@ class _CopyThreads:
             self._threads.append(thread)
             self._working += 1
 
-    def tune(self) -> None:
-        """Adjust the number of threads to the pace."""
-        self._pace.tell(time.monotonic(), self._done, time.process_time())
-        if self._working < self._pace.count:
-            self.join_one()
-
     def _work(self) -> None:
-        first, left = True, False
         try:
-            while (step := self._next()) is not None:
-                if first:
-                    first = False
-                    self.join_one()
+            step = self._next()
+            if step is not None:
+                self.join_one()
+            while step is not None:
                 self._run(step)
-                if self._leaves():
-                    left = True
-                    return
-        except BaseException as error:  # noqa: BLE001 - raised by `check` in the calling thread
-            self._fail(error)
-        finally:
-            with self._lock:
-                if not left:
-                    self._working -= 1
-                if not self._working:
-                    self.over.set()
-
-    def _leaves(self) -> bool:
-        """Count a step; return whether this thread has to end, because there are too many."""
-        with self._lock:
-            self._done += 1
-            if self._working <= self._pace.count:
-                return False
-            self._working -= 1
-            return True
+                with self._lock:
+                    self.done += 1
+                    if self._working > self._pace.count:  # too many: this thread ends
+                        self._working -= 1
+                        return
+                step = self._next()
+            self._leave()
+        except BaseException as error:  # noqa: BLE001 - raised by `work_off` in its thread
+            self._leave(error)
 
     def _next(self) -> Step | None:
         with self._taking:
-            step = None if self._ended else next(self._steps, None)
+            step = None if self.ended else next(self._steps, None)
             if step is None:
-                self._ended = True
+                self.ended = True
             return step
 
-    def _fail(self, error: BaseException) -> None:
+    def _leave(self, error: BaseException | None = None) -> None:
+        """End a thread that found no step, or an error in its last one."""
         with self._lock:
-            self._error = self._error or error
-            self._ended = True
-        self.over.set()
-
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def stop(self) -> None:
-        self._ended = True
+            self._working -= 1
+            if error is not None:
+                self.error, self.ended = self.error or error, True
+            if error is not None or not self._working:
+                self.over.set()
 
     def wait(self) -> None:
-        while True:
-            with self._lock:
-                alive = [thread for thread in self._threads if thread.is_alive()]
-                started = self._working
-            if not alive and not started:
-                return
+        # A thread may start another one before it ends.
+        while alive := [thread for thread in self._threads if thread.is_alive()]:
             for thread in alive:
                 thread.join()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -35,16 +35,13 @@ class UploadRecord(NamedTuple):
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record only saves sending parts again. It proves nothing, because any process with access to
-    the store can write a record. So a record has no checksums, and a continued object is read back.
+    A record proves nothing, because any process with access to the store can write one. So it has
+    no checksums, and a continued object is read back.
     """
 
-    def __init__(
-        self, store: Store, prefix: str, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        self._clock = clock
         self._lock = threading.Lock()
         self._since: dict[str, tuple[float, int]] = {}
 
@@ -60,7 +57,7 @@ class UploadRecords:
     def due(self, key: str, size_bytes: int) -> bool:
         """Whether enough bytes were sent, or enough time has passed, to write a record."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             since, sent = self._since.get(key, (now, 0))
             sent += size_bytes
             is_due = sent >= _RECORD_BYTES or now - since >= _RECORD_SECONDS
@@ -111,21 +108,17 @@ class UploadRecords:
         with suppress(LarderError):
             for info, record in self._records():
                 if info.modified_us < before_us:
-                    aborted += self._abort(info, record)
+                    with suppress(LarderError, LookupError, TypeError, ValueError):
+                        key = record["object"][0]
+                        upload = self._store.begin_upload(key, resume=record["upload"])
+                        if upload is not None and info.key == self._key(key):
+                            upload.abort()
+                            aborted += 1
                     self._store.delete(info.key)
         return aborted
 
-    def _abort(self, info: ObjectInfo, record: dict[str, Any]) -> bool:
-        with suppress(LarderError, LookupError, TypeError, ValueError):
-            key = record["object"][0]
-            upload = self._store.begin_upload(key, resume=record["upload"])
-            if upload is not None and info.key == self._key(key):
-                upload.abort()
-                return True
-        return False
-
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
-        """Yield the records; a damaged one is empty, and its upload not continued.
+        """Yield the records, a damaged one as empty.
 
         Fails if the store does not give one, as its upload may be in progress.
         """

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
-from functools import partial
+from dataclasses import dataclass
 from threading import Event
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
@@ -34,29 +34,11 @@ _UNITS_EACH = 4
 Step = TypeVar("Step", bound=Callable[..., Any])
 
 
-class _DividedStep(NamedTuple):
-    """See `divided`."""
+@dataclass(frozen=True, slots=True)
+class DividedStep:
+    """A decorator of a step, whose batches are divided among several processes.
 
-    units: Callable[[Any, Any, int], Sequence[Any]]
-    merge: Callable[[Sequence[Any]], Any]
-    row_seconds: Callable[[Any], tuple[float, float]]
-    stage: str
-    cores: int
-
-
-_divisions: dict[Callable[..., Any], _DividedStep] = {}
-
-
-def divided(
-    units: Callable[[Any, Any, int], Sequence[Any]],
-    merge: Callable[[Sequence[Any]], Any],
-    row_seconds: Callable[[Any], tuple[float, float]],
-    stage: str,
-    cores: int = 1,
-) -> Callable[[Step], Step]:
-    """Divide the batches of a step among several processes.
-
-    Args:
+    Attributes:
         units: Takes a job, a batch and the number of processes. Returns smaller batches, or none if
             this process has to do the batch.
         merge: Merges the results of the smaller batches.
@@ -69,18 +51,22 @@ def divided(
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
 
-    def register(step: Step) -> Step:
-        _divisions[step] = _DividedStep(units, merge, row_seconds, stage, cores)
+    units: Callable[[Any, Any, int], Sequence[Any]]
+    merge: Callable[[Sequence[Any]], Any]
+    row_seconds: Callable[[Any], tuple[float, float]]
+    stage: str
+    cores: int = 1
+
+    def __call__(self, step: Step) -> Step:
+        _divided[step] = self
         return step
 
-    return register
+
+_divided: dict[Callable[..., Any], DividedStep] = {}
 
 
 def saves_time(seconds: float, count: float) -> bool:
-    """Whether ``count`` processes save more than their start time.
-
-    ``seconds`` is the time of the work in a single process.
-    """
+    """Whether ``count`` processes save more than their start time, of the ``seconds`` of one."""
     return seconds * (1 - 1 / count) > _START_SECONDS
 
 
@@ -105,8 +91,8 @@ class Crew:
 
     @staticmethod
     def of(step: Callable[..., Any], job: Any, batches: Sequence[Any], count: int) -> Crew:
-        """Choose processes for all batches of a step; only this process if more save no time."""
-        division = _divisions.get(step)
+        """Return a crew for all batches of a step, of one process if more save no time."""
+        division = _divided.get(step)
         if division is None:
             return Crew(1)
         rows = sum(batch.rows for batch in batches)
@@ -128,28 +114,24 @@ class Crew:
 
         Raises ``run.failed`` if the process of a unit was killed twice.
         """
-        division = _divisions.get(step) if self._count > 1 else None
-        if division is None or not (
-            units := division.units(arguments[0], arguments[1], self._count)
-        ):
+        division = _divided.get(step) if self._count > 1 else None
+        units = division.units(arguments[0], arguments[1], self._count) if division else ()
+        if division is None or not units:
             with stopping_waits(progress):
                 return step(*arguments, progress=progress, **named)
-        call = partial(self._unit, step, arguments[0], division.stage)
-        results = map_stopping(self._threads, call, units, progress)
-        return division.merge(results)
 
-    def _unit(
-        self, step: Callable[..., Any], job: Any, stage: str, unit: Any, progress: Progress
-    ) -> Any:
-        return self._processes.call(
-            step,
-            job,
-            unit,
-            unit=unit.name,
-            progress=progress,
-            stage=stage,
-            concurrent_batches=self._count,
-        )
+        def call(unit: Any, progress: Progress) -> Any:
+            return self._processes.call(
+                step,
+                arguments[0],
+                unit,
+                unit=unit.name,
+                progress=progress,
+                stage=division.stage,
+                concurrent_batches=self._count,
+            )
+
+        return division.merge(map_stopping(self._threads, call, units, progress))
 
     def close(self) -> None:
         """End the processes; no batch may be in progress."""
@@ -158,10 +140,7 @@ class Crew:
 
 
 def map_stopping(
-    pool: Executor,
-    call: Callable[[Any, Progress], Any],
-    batches: Sequence[Any],
-    progress: Progress,
+    pool: Executor, call: Callable[[Any, Progress], Any], batches: Sequence[Any], progress: Progress
 ) -> list[Any]:
     """Return the results of a call for each batch, in order.
 

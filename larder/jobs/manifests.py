@@ -11,11 +11,11 @@ import atexit
 import hashlib
 import os
 import secrets
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,44 +35,43 @@ the maximum number of segments, whose manifests a plan reads more than once."""
 
 
 class _LocalManifest:
-    """One manifest: its place after verification, and the number of its readers."""
+    """One manifest; once verified, it has a ``download``, or in a directory a ``verified_etag``."""
 
     def __init__(self) -> None:
         self.filling = threading.Lock()
         self.users = 0
         self.download: Path | None = None
-        """The copy on the local disk, for an object store."""
         self.verified_etag = ""
-        """The etag of the verified file, for a directory."""
 
 
 class LocalManifests:
-    """Manifests that a process has on its disk. All methods may be called from many threads.
-
-    At most ``kept`` stay on the disk while nothing reads them.
-    """
+    """Manifests on the disk of a process, at most ``kept`` while nothing reads. Thread-safe."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         # Reentrant: a reader may be garbage-collected, and so closed, in any thread.
         self._lock = threading.RLock()
         self._entries: OrderedDict[tuple[str, str], _LocalManifest] = OrderedDict()
-        self._folder: Path | None = None
 
     @contextmanager
     def fetched(self, store: Store, ref: StoredFile) -> Iterator[Path]:
-        """Fetch a manifest as a local file, which exists for the duration of a ``with`` block.
+        """Yield a manifest as a local file.
 
         ``damage.digest``: its bytes do not match the reference. NotFoundError: it is gone.
         """
         name = object_url(store.url, ref.path), ref.sha256
-        entry = self._enter(name)
+        with self._lock:
+            entry = self._entries.setdefault(name, _LocalManifest())
+            entry.users += 1
         try:
             with entry.filling:
                 path = self._fill(entry, store, ref)
             yield path
         finally:
-            self._leave(name)
+            with self._lock:
+                entry.users -= 1
+                self._entries.move_to_end(name)
+                self._let_go(self._kept)
 
     def keep(self, store: Store, ref: StoredFile, path: Path) -> None:
         """Have a file that was written to an object store, so that it is not downloaded."""
@@ -80,7 +79,7 @@ class LocalManifests:
             return
         name, entry = (object_url(store.url, ref.path), ref.sha256), _LocalManifest()
         with self._lock, suppress(OSError):  # then it is downloaded
-            entry.download = self._made_folder() / secrets.token_hex(16)
+            entry.download = _folder() / secrets.token_hex(16)
             os.link(path, entry.download)
             self._entries.setdefault(name, entry)
             self._let_go(self._kept)
@@ -98,18 +97,6 @@ class LocalManifests:
             if entry and entry.download:
                 entry.download.unlink(missing_ok=True)
 
-    def _enter(self, name: tuple[str, str]) -> _LocalManifest:
-        with self._lock:
-            entry = self._entries.setdefault(name, _LocalManifest())
-            entry.users += 1
-            return entry
-
-    def _leave(self, name: tuple[str, str]) -> None:
-        with self._lock:
-            self._entries[name].users -= 1
-            self._entries.move_to_end(name)
-            self._let_go(self._kept)
-
     def _fill(self, entry: _LocalManifest, store: Store, ref: StoredFile) -> Path:
         if not store.features.local_path:
             entry.download = entry.download or self._download(store, ref)
@@ -122,31 +109,27 @@ class LocalManifests:
         return local_path(store, ref.path)
 
     def _download(self, store: Store, ref: StoredFile) -> Path:
-        folder = self._made_folder()
-        with disk_errors(folder):
-            handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
+        path = _folder() / secrets.token_hex(16)
+        with disk_errors(path.parent):
             try:
-                with os.fdopen(handle, "wb") as file:
+                with path.open("wb") as file:
                     _verify(store, ref, file)
             except BaseException:
-                os.unlink(name)
+                path.unlink(missing_ok=True)
                 raise
-        return Path(name)
+        return path
 
-    def _made_folder(self) -> Path:
-        with self._lock:
-            if self._folder is None:
-                stack = ExitStack()
-                self._folder = stack.enter_context(scratch())
-                atexit.register(stack.close)
-            return self._folder
+
+@cache
+def _folder() -> Path:
+    """Make a folder for manifests, which is removed when this process ends."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch())
 
 
 def _verify(store: Store, ref: StoredFile, copy: BinaryIO | None = None) -> str:
-    """Compare the bytes of a manifest with its reference, and write them to ``copy``.
-
-    Returns the etag of the object that was read.
-    """
+    """Compare the bytes of a manifest with its reference; return the etag of the object."""
     hasher = hashlib.sha256()
     with published_file_errors(), store.open(ref.path) as reader:
         for buffer in reader:
@@ -161,8 +144,6 @@ def _verify(store: Store, ref: StoredFile, copy: BinaryIO | None = None) -> str:
 
 
 _manifests = LocalManifests()
-
-
 fetched, forget = _manifests.fetched, _manifests.forget
 
 

@@ -64,9 +64,7 @@ _shared: dict[int, tuple[ProcessPool, int]] = {}
 
 
 class _FunctionCall(NamedTuple):
-    """A function of a module and its arguments; it takes ``progress``, too, if it is part of a
-    ``stage``.
-    """
+    """A function and its arguments; as part of a ``stage``, it also takes ``progress``."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -85,13 +83,7 @@ class _CallResult(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    """An error.
-
-    Attributes:
-        pickled: The error; empty if unpickling would give another error, or none.
-        text: The class and the text of the error.
-        traceback: The lines of code that raised the error.
-    """
+    """An error; ``pickled`` is empty if unpickling would give another error, or none."""
 
     pickled: bytes
     text: str
@@ -149,12 +141,22 @@ class Process:
     """
 
     def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
-        self.process = _start(together, descriptors)
-        assert self.process.stdin is not None, "it has pipes"
-        assert self.process.stdout is not None, "it has pipes"
-        self._stdin: IO[bytes] = self.process.stdin
-        self._stdout: IO[bytes] = self.process.stdout
-
+        paths = [path for path in sys.path if isinstance(path, str)]
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - a module of this package
+                [sys.executable, "-c", _PROGRAM, str(together), _PACKAGES, *paths],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=small_memory_environment() | os.environ,
+                start_new_session=True,  # out of reach of the terminal's Ctrl-C
+                pass_fds=tuple(descriptors),
+            )
+        except OSError as error:
+            message = f"no process can be started: {error.strerror}"
+            where = sys.executable
+            raise FatalError("run.limit", message, where=where, hint=_NO_PROCESS) from error
+        self._stdin = cast(IO[bytes], self.process.stdin)
+        self._stdout = cast(IO[bytes], self.process.stdout)
         self.answered = False
         """Whether it has said how its last call ended."""
 
@@ -238,23 +240,6 @@ class Process:
         while not isinstance(message := _read(self._stdout), _CallResult | _Failed | None):
             pass
         self.answered = message is not None
-
-
-def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
-    """Start this module as a program, out of reach of the terminal's Ctrl-C."""
-    paths = [path for path in sys.path if isinstance(path, str)]
-    try:
-        return subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-c", _PROGRAM, str(together), _PACKAGES, *paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=small_memory_environment() | os.environ,
-            start_new_session=True,
-            pass_fds=tuple(descriptors),
-        )
-    except OSError as error:
-        message = f"no process can be started: {error.strerror}"
-        raise FatalError("run.limit", message, where=sys.executable, hint=_NO_PROCESS) from error
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
@@ -397,9 +382,7 @@ def _reporting(results: IO[bytes], stage: str) -> Iterator[_Reports]:
 
 
 class ProcessPool(Closing):
-    """Up to ``count`` processes, each started when it is first needed, and used again. May be used
-    by many threads.
-    """
+    """Up to ``count`` processes, started when first needed, and used again. Thread-safe."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -407,21 +390,19 @@ class ProcessPool(Closing):
         for _ in range(count):
             self._idle.put(None)
 
-    def call(self, function: Callable[..., Any], *arguments: Any, unit: str, **options: Any) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        unit: str,
+        again: bool = True,
+        **options: Any,
+    ) -> Any:
         """Wait for an idle process, and call a function there; see `Process.call`.
 
-        If the process is killed, another process repeats the call once. If that process is killed,
-        too, raises ``run.failed`` with ``unit`` as its place.
+        If the process is killed, another process repeats the call once; if that one is killed, too,
+        ``run.failed`` has ``unit`` as its place.
         """
-        with suppress(_LostError):
-            return self._call(function, *arguments, **options)
-        try:
-            return self._call(function, *arguments, **options)
-        except _LostError as error:
-            hint = "if memory is short, lower runner.workers or copy.memory_bytes; run again"
-            raise FatalError("run.failed", error.message, where=unit, hint=hint) from error
-
-    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         process = self._idle.get()
         try:
             process = process or Process(self.count)
@@ -429,12 +410,15 @@ class ProcessPool(Closing):
         except FatalError as error:
             if process is None or process.answered or error.code != "run.failed":
                 raise
-            raise _LostError(error.code, error.message) from error
+            if not again:
+                hint = "if memory is short, lower runner.workers or copy.memory_bytes; run again"
+                raise FatalError("run.failed", error.message, where=unit, hint=hint) from error
         finally:
             if process is not None and not process.answered:
                 process.close()
                 process = None
             self._idle.put(process)
+        return self.call(function, *arguments, unit=unit, again=False, **options)
 
     def close(self) -> None:
         """End the processes; no thread may be waiting for a process."""
@@ -445,10 +429,6 @@ class ProcessPool(Closing):
             process.close()
         for _ in processes:
             self._idle.put(None)
-
-
-class _LostError(FatalError):
-    """A process was killed."""
 
 
 @contextmanager

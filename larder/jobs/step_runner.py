@@ -18,10 +18,7 @@ from larder.store.interrupt import stopping_waits
 
 
 def runner_batches(runner: RunnerConfig, limits: CopyConfig) -> int:
-    """Return the number of batches at once: ``runner.workers`` or one per core.
-
-    The number is lower if memory is short; see `larder.budgets.batches_at_once`.
-    """
+    """Return ``runner.workers``, or one per core; fewer if memory is short."""
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 
 

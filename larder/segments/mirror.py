@@ -22,8 +22,8 @@ from larder.config.models.dataset import Dataset
 from larder.copy.copy_matches import uncopied
 from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_plan import row_totals
-from larder.copy.copy_receipts import find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, read_record, record_rows
+from larder.copy.copy_receipts import find_receipts
+from larder.copy.copy_record import CopyDocument, read_record, record_rows, sorted_receipts
 from larder.copy.route import Route
 from larder.copy.site import Site
 from larder.disk import scratch
@@ -54,11 +54,14 @@ def due_copies(
     """Find the objects of an order that the mirror lacks; the manifest is of schema DUE."""
     prefix = layout.MIRROR_PREFIX
     mirrored = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
-    receipts = receipt_rows(root, find_receipts(root, PLACE))
+    found = find_receipts(root, PLACE)
     record = record_rows(root, PLACE, read_record(root, PLACE))
     objects = (batch.select(DUE.names) for batch in objects_of(order))
     copies = Totals()
-    with ManifestWriter(work_dir / "due.parquet", DUE) as due:
+    with (
+        sorted_receipts(root, found, work_dir) as receipts,
+        ManifestWriter(work_dir / "due.parquet", DUE) as due,
+    ):
         for batch in uncopied(objects, mirrored, receipts, record, md5=md5, work_dir=work_dir):
             due.append_batch(batch)
             copies += row_totals(batch)

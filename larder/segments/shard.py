@@ -18,7 +18,7 @@ from larder.bounds import BATCH_SAMPLES
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
-from larder.jobs.crew import divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import DividedStep, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
@@ -109,7 +109,7 @@ def _sample_seconds(job: Job) -> tuple[float, float]:
 
 
 # Reading, hashing and writing bytes do not hold the interpreter lock.
-@divided(shard_units, merge_reports, _sample_seconds, STAGE, cores=2)
+@DividedStep(shard_units, merge_reports, _sample_seconds, STAGE, cores=2)
 def shard_batch(
     job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:

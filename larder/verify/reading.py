@@ -17,7 +17,7 @@ from larder.cache.cache_record import CacheFileFacts
 from larder.cache.file import open_file
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
-from larder.jobs.crew import divided, reachable
+from larder.jobs.crew import DividedStep, reachable
 from larder.jobs.results import Totals
 from larder.progress import Progress
 from larder.segments.index_check import IndexedColumns
@@ -62,7 +62,7 @@ def merge_verified(results: Sequence[Verified]) -> Verified:
     return Verified(tuple(findings), sum((each.read for each in results), Totals()))
 
 
-@divided(verify_units, merge_verified, lambda _: (15e-6, 15e-6), STAGE)
+@DividedStep(verify_units, merge_verified, lambda _: (15e-6, 15e-6), STAGE)
 def verify_batch(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> Verified:

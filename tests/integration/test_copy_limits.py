@@ -15,7 +15,7 @@ from copy_lab import batch
 from required import at_night
 
 from larder.budgets import ByteBudget
-from larder.copy.allowance import Buffers, CopyLimits
+from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.errors import FatalError, ObjectError
 from larder.progress import CancellableProgress, NullProgress
@@ -127,7 +127,6 @@ def test_parts_that_wait_for_an_earlier_one_count_as_memory(moto_server, fails):
         concurrency=parts,
         budget=ByteBudget(memory * part_bytes),
         part_bytes=part_bytes,
-        buffers=Buffers(part_bytes),
     )
     copied: list[CopiedObject] = []
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,40 +67,11 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """Result of a transfer; bytes may have been ``sent``, which costs money, even if it failed."""
+    """Result of a transfer; a failed one may have ``sent`` bytes, which cost money."""
 
     done: bool
     sent: bool
     message: str
-
-
-@dataclass(slots=True)
-class _RunnerEvents:
-    """Events of the runner so far."""
-
-    regions: list[str] = field(default_factory=list)
-    """Regions where the runner starts machines."""
-    bytes: int = 0
-    transferring: bool = False
-    error: str = ""
-    done: bool = False
-    ended: bool = False
-    """Whether no machine of the runner runs any more."""
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        match event["event"]:
-            case "planned":
-                self.regions = sorted(set(map(str, event["regions"])))
-            case "transferring":
-                self.transferring = True
-            case "progress":
-                self.bytes = max(int(event["bytes"]), self.bytes)
-            case "error":
-                self.error = _without_secrets(str(event["message"]))
-            case "done":
-                self.done = True
-            case "deprovisioned":
-                self.ended = True
 
 
 def check_skyplane(source: CopyEnd, target: CopyEnd, limits: Skyplane) -> None:
@@ -127,8 +98,8 @@ def transfer(
 ) -> TransferResult:
     """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix.
 
-    A failed transfer is a result, not an error. Empty objects, user metadata and most content types
-    never arrive. After an error of ``progress``, the machines are ended in the background.
+    Empty objects, user metadata and most content types never arrive. After an error of
+    ``progress``, the machines are ended in the background.
     """
     check_skyplane(source, target, limits)
     try:
@@ -174,25 +145,23 @@ class _Run:
         """Run the transfer to its end, by force if necessary."""
         began = time.monotonic()
         process = self._start(self.request)
-        events = process.events
-        in_time = self._watch(process, timeout_seconds, events)
-        problem = events.error
+        in_time = self._watch(process, timeout_seconds, process)
+        problem = process.error
         if not in_time:
             problem = f"it took longer than copy.skyplane.timeout_seconds, {timeout_seconds:g}"
-        elif not (events.done or problem):
+        elif not (process.done or problem):
             problem = f"it ended with status {process.kill()}, without a word"
-        left = "" if events.ended else self._sweep(events)
+        left = "" if process.ended else self._sweep(process)
         took = format_seconds(time.monotonic() - began)
+        message = f"Skyplane wrote {format_bytes(process.bytes)} in {took}"
         if problem:
             message = f"Skyplane failed after {took}: {problem}"
-        else:
-            message = f"Skyplane wrote {format_bytes(events.bytes)} in {took}"
         if problem or left:
             log = self._keep_only_the_log()
             message = "; ".join(filter(None, (message, left, f"its output is in {log}")))
         else:
             shutil.rmtree(self.home, ignore_errors=True)
-        return TransferResult(not problem, events.transferring, message)
+        return TransferResult(not problem, process.transferring, message)
 
     def _start(self, request: Mapping[str, Any]) -> _RunnerProcess:
         try:
@@ -203,18 +172,18 @@ class _Run:
             raise _not_set_up(self.python, why) from error
 
     def _watch(
-        self, process: _RunnerProcess, timeout_seconds: float, transfer: _RunnerEvents
+        self, process: _RunnerProcess, timeout_seconds: float, transfer: _RunnerProcess
     ) -> bool:
         """Follow a runner to its end; return False if it ran out of time.
 
         A late runner is asked to stop, and killed after a time of grace. Machines that were
         announced are ended even if the progress fails.
         """
-        events, shown, in_time = process.events, 0, True
+        shown, in_time = 0, True
         end = time.monotonic() + timeout_seconds
         try:
             while process.runs(_POLL_SECONDS):
-                written = events.bytes
+                written = process.bytes
                 self.progress.advance(STAGE, bytes=written - shown)
                 shown = written
                 now = time.monotonic()
@@ -223,7 +192,7 @@ class _Run:
                     process.ask_to_stop()
                 if now > end + _GRACE_SECONDS:
                     break
-            self.progress.advance(STAGE, bytes=events.bytes - shown)
+            self.progress.advance(STAGE, bytes=process.bytes - shown)
         except BaseException:
             process.kill()
             self._start(self._sweep_request(transfer, remove_home=True)).leave()
@@ -231,19 +200,19 @@ class _Run:
         process.kill()
         return in_time
 
-    def _sweep(self, transfer: _RunnerEvents) -> str:
+    def _sweep(self, transfer: _RunnerProcess) -> str:
         """End the machines that a runner has left; if that failed, return which may still run."""
         process = self._start(self._sweep_request(transfer, remove_home=False))
         self._watch(process, _SWEEP_SECONDS, transfer)
-        if process.events.ended or not transfer.regions:
+        if process.ended or not transfer.regions:
             return ""
         return (
-            f"ending its machines failed ({process.events.error or 'without a word'}): look in "
+            f"ending its machines failed ({process.error or 'without a word'}): look in "
             f"{', '.join(transfer.regions)} for machines with the tag skyplaneclientid "
             f"{self.request['client']}, which otherwise switch themselves off within 15 minutes"
         )
 
-    def _sweep_request(self, transfer: _RunnerEvents, *, remove_home: bool) -> dict[str, Any]:
+    def _sweep_request(self, transfer: _RunnerProcess, *, remove_home: bool) -> dict[str, Any]:
         sweep = {"sweep": True, "regions": transfer.regions, "remove_home": remove_home}
         return {**self.request, **sweep}
 
@@ -258,16 +227,17 @@ class _Run:
 
 
 class _RunnerProcess:
-    """A running runner and its events; OSError if Skyplane's Python does not run."""
+    """A running runner and its events so far; OSError if Skyplane's Python does not run."""
 
     def __init__(
-        self,
-        python: Path,
-        home: Path,
-        request: Mapping[str, Any],
-        environment: Mapping[str, str],
+        self, python: Path, home: Path, request: Mapping[str, Any], environment: Mapping[str, str]
     ) -> None:
-        self.events = _RunnerEvents()
+        self.regions: list[str] = []
+        """Regions where the runner starts machines."""
+        self.bytes, self.error = 0, ""
+        self.transferring = self.done = False
+        self.ended = False
+        """Whether no machine of the runner runs any more."""
         with open(home / "log", "ab") as log:
             os.chmod(log.name, 0o600)
             # -I: the folder of the program must not be a place to import from.
@@ -292,7 +262,22 @@ class _RunnerProcess:
         with suppress(OSError, ValueError), self._process.stdout as stdout:
             while line := stdout.readline(_LONGEST_LINE):
                 with suppress(KeyError, TypeError, ValueError):
-                    self.events.note(json.loads(line))
+                    self._note(json.loads(line))
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "planned":
+                self.regions = sorted(set(map(str, event["regions"])))
+            case "transferring":
+                self.transferring = True
+            case "progress":
+                self.bytes = max(int(event["bytes"]), self.bytes)
+            case "error":
+                self.error = _without_secrets(str(event["message"]))
+            case "done":
+                self.done = True
+            case "deprovisioned":
+                self.ended = True
 
     def runs(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of the output; return whether it is still open."""
@@ -337,10 +322,7 @@ def _project(source: CopyEnd, target: CopyEnd) -> str:
 
 
 def _private_home() -> Path:
-    """Make a folder that only this user can read, for the keys that Skyplane makes.
-
-    The folder has links to the user's own folders of credentials.
-    """
+    """Make a private folder for Skyplane's keys, with links to the user's own credentials."""
     home = Path(tempfile.mkdtemp(prefix="larder-skyplane-"))
     for name in _CREDENTIAL_FOLDERS:
         folder = Path.home() / name

@@ -38,9 +38,8 @@ def choose_engine(
 ) -> EngineChoice:
     """Choose the engine of a copy.
 
-    ``auto`` takes Skyplane only between two providers, where no server copies, and from
-    ``min_bytes`` on, because its machines need minutes to start. Within S3 and within GCS the
-    servers copy, also between regions, at the same price for egress.
+    ``auto`` takes Skyplane only between two providers, as within one the servers copy, and from
+    ``min_bytes`` on, because its machines need minutes to start.
     """
     if limits.engine == "native":
         return EngineChoice("native", "copy.engine is native")
@@ -49,24 +48,20 @@ def choose_engine(
         if problem:
             return EngineChoice("native", f"Skyplane cannot make this copy: {problem}")
         return EngineChoice("skyplane", "copy.engine is skyplane")
+    size, min_bytes = format_bytes(total_bytes), limits.skyplane.min_bytes
     if source.place and target.place and source.place.provider == target.place.provider:
-        return EngineChoice("native", "both sides are at one provider")
-    return _automatic(problem, total_bytes, limits.skyplane.min_bytes, available)
-
-
-def _automatic(problem: str, total_bytes: int, min_bytes: int, available: bool) -> EngineChoice:
+        problem = "both sides are at one provider"
+    elif not problem and total_bytes < min_bytes:
+        problem = f"{size} is less than copy.skyplane.min_bytes, {format_bytes(min_bytes)}"
+    elif not problem and not available:
+        problem = "Skyplane is not set up; `make skyplane` does that"
     if problem:
         return EngineChoice("native", problem)
-    size, least = format_bytes(total_bytes), format_bytes(min_bytes)
-    if total_bytes < min_bytes:
-        return EngineChoice("native", f"{size} is less than copy.skyplane.min_bytes, {least}")
-    if not available:
-        return EngineChoice("native", "Skyplane is not set up; `make skyplane` does that")
     return EngineChoice("skyplane", f"{size} between two providers")
 
 
 def unsupported(source: CopyEnd, target: CopyEnd) -> str:
-    """Return why Skyplane cannot copy between two places, as a clause; empty if it can."""
+    """Return why Skyplane cannot copy between two places; empty if it can."""
     for name, side in (("source", source), ("storage", target)):
         if problem := _problem(side.place, side.access):
             return f"the {name} {problem}"

@@ -72,12 +72,12 @@ class TransferRunner:
         self,
         request: dict[str, Any],
         emit: Callable[..., None],
-        local: Callable[[Any, Any], None] | None = None,
+        local: Callable[[Any, Any], None] = lambda client, pipeline: None,
     ) -> None:
         self._request = request
         self._emit = emit
         self._local = local
-        self._stop = threading.Event()
+        self.stopped = threading.Event()
         self.handed_out = threading.Event()
         """Set once a gateway has every chunk."""
         self._lost: list[BaseException] = []
@@ -85,17 +85,14 @@ class TransferRunner:
         self._provisioning = False
         self._bytes = 0
 
-    def stop(self) -> None:
-        self._stop.set()
-
     def transfer(self) -> None:
         """Provision, transfer, and deprovision however the transfer ended."""
         threading.excepthook = self._lose
         worker = threading.Thread(target=self._work_noting_errors, daemon=True)
         worker.start()
-        while worker.is_alive() and not self._lost and not self._stop.is_set():
+        while worker.is_alive() and not self._lost and not self.stopped.is_set():
             worker.join(POLL_SECONDS)
-        if self._stop.is_set():
+        if self.stopped.is_set():
             self._emit("error", message="stopped")
         elif self._lost:
             self._emit("error", message=_message(self._lost[0]))
@@ -141,8 +138,7 @@ class TransferRunner:
         (job,) = pipeline.jobs_to_dispatch
         job._pre_filter_fn = self._filter(job.src_prefix)
         job.verify = lambda: None  # the caller verifies, and copies missing objects
-        if self._local is not None:
-            self._local(client, pipeline)
+        self._local(client, pipeline)
         plane = pipeline.create_dataplane(debug=False)
         plane.copy_gateway_logs = lambda: None  # may hang, and would hide the error
         self._emit("planned", regions=[each.region_tag for each in plane.topology.get_gateways()])
@@ -164,19 +160,14 @@ class TransferRunner:
         tracker.print_stats_completed = lambda **_: None
         project = self._request["project"]
         client = skyplane.SkyplaneClient(
-            aws_config=skyplane.AWSConfig() if self._uses("s3") else None,
-            gcp_config=skyplane.GCPConfig(project) if self._uses("gs") else None,
-            transfer_config=skyplane.TransferConfig(
-                requester_pays=self._request["requester_pays"],
-            ),
+            aws_config=skyplane.AWSConfig() if _uses(self._request, "s3") else None,
+            gcp_config=skyplane.GCPConfig(project) if _uses(self._request, "gs") else None,
+            transfer_config=skyplane.TransferConfig(requester_pays=self._request["requester_pays"]),
             log_dir=str(Path.home() / "logs"),
         )
-        if self._uses("gs"):
+        if _uses(self._request, "gs"):
             _record_rules(client.provisioner.gcp.network)
         return client
-
-    def _uses(self, scheme: str) -> bool:
-        return any(self._request[side].startswith(f"{scheme}://") for side in ("source", "target"))
 
     def _filter(self, prefix: str) -> Callable[[Any], bool]:
         """Return a filter that takes wanted objects, unless Skyplane would lose or misplace them.
@@ -260,13 +251,13 @@ class TransferRunner:
 
 
 class _Hook:
-    """Hook for Skyplane's tracker; Skyplane's own classes declare `on_transfer_end` differently."""
+    """Hook for Skyplane's tracker, with the arguments that Skyplane passes and does not declare."""
 
     def __init__(self, runner: TransferRunner) -> None:
         self._runner = runner
 
     def on_chunk_dispatched(self, chunks: list[Any]) -> None:
-        """Ignore chunks that were handed to a gateway."""
+        """Do nothing."""
 
     def on_dispatch_end(self) -> None:
         self._runner.handed_out.set()
@@ -277,7 +268,7 @@ class _Hook:
             self._runner.written(sum(chunk.chunk_length_bytes for chunk in chunks))
 
     def on_transfer_end(self, transfer_stats: object = None) -> None:
-        """Ignore the end; Skyplane calls this without the argument that its class declares."""
+        """Do nothing."""
 
 
 class _NoUsage:
@@ -287,9 +278,7 @@ class _NoUsage:
     def log_exception(cls, *_: object, **__: object) -> None:
         """Send nothing."""
 
-    @classmethod
-    def log_transfer(cls, *_: object, **__: object) -> None:
-        """Send nothing."""
+    log_transfer = log_exception
 
 
 def _rules() -> Path:
@@ -311,8 +300,7 @@ def _record_rules(network: Any) -> None:
 
 def _lines(path: str) -> Iterator[str]:
     with open(path, encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+        yield from map(json.loads, file)
 
 
 def _message(error: BaseException) -> str:
@@ -329,12 +317,12 @@ def _message(error: BaseException) -> str:
     return " <- ".join(texts)[:_LONGEST_MESSAGE]
 
 
+def _uses(request: dict[str, Any], scheme: str) -> bool:
+    return any(request[side].startswith(f"{scheme}://") for side in ("source", "target"))
+
+
 def _configure(request: dict[str, Any]) -> None:
     """Write Skyplane's configuration into the private HOME, before Skyplane is imported."""
-    uses = {
-        provider: any(request[side].startswith(scheme) for side in ("source", "target"))
-        for provider, scheme in (("aws", "s3://"), ("gcp", "gs://"))
-    }
     root = Path.home() / ".skyplane"
     root.mkdir(mode=0o700, exist_ok=True)
     client = f"[client]\nanon_clientid = {request['client']}\n"
@@ -342,9 +330,9 @@ def _configure(request: dict[str, Any]) -> None:
     project = f"project_id = {request['project']}\n" if request["project"] else ""
     Path(os.environ["SKYPLANE_CONFIG"]).write_text(
         f"{client}"
-        f"[aws]\naws_enabled = {uses['aws']}\n"
+        f"[aws]\naws_enabled = {_uses(request, 's3')}\n"
         "[azure]\nazure_enabled = False\n"
-        f"[gcp]\ngcp_enabled = {uses['gcp']}\n{project}"
+        f"[gcp]\ngcp_enabled = {_uses(request, 'gs')}\n{project}"
         "[flags]\nusage_stats = False\nnative_cmd_enabled = False\nautoconfirm = True\n"
         f"max_instances = {request['max_instances']}\n"
         f"requester_pays = {request['requester_pays']}\n"
@@ -353,10 +341,10 @@ def _configure(request: dict[str, Any]) -> None:
 
 def _stop_at_end_of_input(runner: TransferRunner) -> None:
     sys.stdin.read()
-    runner.stop()
+    runner.stopped.set()
 
 
-def main(local: Callable[[Any, Any], None] | None = None) -> None:
+def main(local: Callable[[Any, Any], None] = lambda client, pipeline: None) -> None:
     """Execute the request on stdin, and end the process, even if threads still run."""
     emit = Events()
     status = 0

@@ -120,12 +120,6 @@ def test_what_an_earlier_attempt_has_copied_is_not_copied_again(root, sets):
     assert found(root) == {(0, 2): "a", (1, 1): "b", (2, 1): "c"}
 
 
-def test_an_object_may_be_due_twice(root, sets):
-    with sets() as batch:
-        copy(batch, list(batch.divide([*infos(5, 5), *infos(5)], 0)))
-    assert found(root) == {(0, 2): "ab", (2, 1): "a"}
-
-
 def test_other_runs_and_sources_are_told_apart(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(1), 0))

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from larder.copy.copy_matches import uncopied
@@ -45,36 +43,3 @@ def test_a_copy_that_its_record_cannot_read_is_made_again(tmp_path, checksum, is
         due(object_batches([source])), [source], [], [record], md5=True, work_dir=tmp_path
     )
     assert sum(map(len, rows)) == is_due
-
-
-@pytest.mark.push
-def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path):
-    count, rows = 250_000, 50_000
-
-    def batches(**columns: str) -> Iterator[pa.RecordBatch]:
-        """Rows of keys and etags that do not compress."""
-        for first in range(0, count, rows):
-            numbers = np.arange(first, first + rows)
-            texts = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 60, "0")
-            digests = np.random.default_rng(first).bytes(16 * rows).hex()
-            etags = [digests[at : at + 32] for at in range(0, len(digests), 32)]
-            known = {
-                "key": texts,
-                "size_bytes": pa.array(numbers),
-                "etag": pa.array(etags),
-                "modified": pa.array(numbers, OBJECTS.field("modified").type),
-            }
-            known |= {name: known[of] for name, of in columns.items()}
-            nothing = pa.nulls(rows, pa.string())
-            yield pa.record_batch(
-                [known.get(name, nothing) for name in OBJECTS.names], schema=OBJECTS
-            )
-
-    listed = (
-        ObjectInfo(*row)
-        for batch in batches()
-        for row in zip(*(batch.column(at).to_pylist() for at in range(3)), [0] * rows, strict=True)
-    )
-    receipts = batches(mirror_etag="etag", checksum="etag")
-    found = uncopied(due(batches()), listed, receipts, [], md5=False, work_dir=tmp_path)
-    assert sum(map(len, found)) == 0

@@ -54,14 +54,7 @@ def test_a_system_that_starts_no_more_threads(monkeypatch, allowed):
     def run() -> None:
         steps = [lambda number=number: done.append(number) for number in range(50)]
         nothing = list
-        work_off(
-            steps,
-            lambda step: step(),
-            Pace.begin(8),
-            awake=nothing,
-            wake_seconds=0.001,
-            stop=nothing,
-        )
+        work_off(steps, lambda step: step(), Pace.begin(8), awake=nothing, stop=nothing)
 
     if allowed:
         run()

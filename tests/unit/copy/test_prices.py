@@ -135,7 +135,7 @@ NOWHERE = Site("aws", bucket="c")
 @pytest.mark.parametrize("source", [EAST, WEST, NOWHERE, DIRECTORY])
 @pytest.mark.parametrize("setting", [True, False])
 def test_a_setting_is_obeyed(setting, source, again):
-    assert choose_mirror(setting, source, WEST, read_again=again).wanted is setting
+    assert choose_mirror(setting, source, WEST, again="because" * again).wanted is setting
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_a_setting_is_obeyed(setting, source, again):
     ],
 )
 def test_auto(source, storage, again, wanted):
-    assert choose_mirror("auto", source, storage, read_again=again).wanted is wanted
+    assert choose_mirror("auto", source, storage, again="because" * again).wanted is wanted

@@ -4,7 +4,7 @@ import pytest
 
 from larder.config.models.locations import Location
 from larder.copy.copy_job import CopyBatch, copy_objects
-from larder.jobs.crew import Crew, divided
+from larder.jobs.crew import Crew, DividedStep
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(
     """Two processes copied no faster than one on two cores, and took more CPU time; eight
     large objects were copied by one process on sixteen cores, where one is slow."""
 
-    @divided(lambda *_: [], list, lambda job: (seconds, locked), "stage", cores)
+    @DividedStep(lambda *_: [], list, lambda job: (seconds, locked), "stage", cores)
     def step() -> None: ...
 
     batches = [type("Batch", (), {"rows": 1, "bytes": 0})]
