@@ -100,7 +100,7 @@ def copy_batches(job: CopyJob) -> list[CopyBatch]:
 
 
 def _due(job: CopyJob, *columns: str, batch: CopyBatch | None = None) -> Iterator[pa.RecordBatch]:
-    """Read the due objects, or those of a batch."""
+    """Read the due objects of a copy or of one of its batches."""
     first_row, rows = (batch.first_row, batch.rows) if batch else (0, None)
     root = job.route.open_root()
     return read_ref(root, job.due, DUE, columns=columns, first_row=first_row, rows=rows)

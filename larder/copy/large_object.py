@@ -187,11 +187,12 @@ class LargeObject:
                     data, crc32c = _received(reader, buffer)
                 if len(data) != length:
                     raise changed(self.way.where, self._info.size_bytes, offset + len(data))
+                sent = upload.send(number, [data], crc32c)
                 if self._order and self._hashes(upload):
                     self._order.add(number, data)
                 elif self._order:
                     self._order.give_up()
-                return upload.send(number, [data], crc32c)
+                return sent
             except BaseException:
                 if self._order:
                     self._order.give_up()

@@ -400,8 +400,8 @@ class ProcessPool(Closing):
     ) -> Any:
         """Wait for an idle process, and call a function there; see `Process.call`.
 
-        If the process is killed, another process repeats the call once; if that one is killed, too,
-        ``run.failed`` has ``unit`` as its place.
+        If the process is killed, another process repeats the call once. If that process is killed,
+        too, ``run.failed`` has ``unit`` as its place.
         """
         process = self._idle.get()
         try:
