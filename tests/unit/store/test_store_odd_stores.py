@@ -141,14 +141,21 @@ def test_a_listing_out_of_order_is_said_as_it_was_seen(keys, bucket, directory):
     assert ("directory bucket" in caught.value.hint) == directory
 
 
-@pytest.mark.parametrize("tokens", [{"": "a", "a": "b", "b": "a"}, defaultdict(count(1).__next__)])
-def test_tokens_that_lead_nowhere_are_refused(tokens):
-    """They alternate, or are ever new, and all pages are empty."""
+@pytest.mark.parametrize(
+    ("tokens", "most"),
+    [
+        ({"": "a", "a": "a"}, 2),
+        ({"": "a", "a": "b", "b": "a"}, 10_000),
+        (defaultdict(count(1).__next__), 10_000),
+    ],
+)
+def test_tokens_that_lead_nowhere_are_refused(tokens, most):
+    """One is repeated, or they alternate, or are ever new, and all pages are empty."""
     asked: list[str] = []
 
     def read(token: str) -> tuple[list[ObjectInfo], str]:
         asked.append(token)
-        assert len(asked) < 20_000
+        assert len(asked) <= most
         return [], str(tokens[token])
 
     with larder_error("store.refused"):
