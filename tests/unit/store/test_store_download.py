@@ -81,6 +81,16 @@ def test_ranges_that_arrive_in_another_order(store, tmp_path):
     assert sorted(opened) == [*range(2_000, 10_001, 2_000)]
 
 
+def test_the_end_of_the_program_does_not_wait_for_the_ranges(store, tmp_path):
+    waited_for: list[bool] = []
+    meanwhile = Meanwhile()
+    meanwhile.before(
+        "open", "file", lambda: waited_for.append(not threading.current_thread().daemon)
+    )
+    fetch(MeanwhileStore(store, meanwhile), tmp_path)
+    assert waited_for == [False]
+
+
 def test_one_stream_for_small_files_and_for_one_of_many(store, tmp_path):
     recording = RecordingStore(store)
     fetch(recording, tmp_path / "one", threads=1)
