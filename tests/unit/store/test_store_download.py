@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from larder.errors import ObjectError
 from larder.store import download as module
 from larder.store.base import Store
 from larder.store.download import download
-from larder.store.interrupt import Interrupt
+from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.retry import RetryPolicy, RetryStore
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
@@ -141,6 +142,21 @@ def test_an_error_of_a_range_ends_all(store, tmp_path):
     with larder_error("damage.digest"):
         fetch(faulty, tmp_path / "b")
     assert before.issuperset(threading.enumerate())
+
+
+def test_an_error_of_a_range_ends_the_requests_for_the_others(store, tmp_path):
+    ended: list[bool] = []
+
+    class Slow(MemoryStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if not options["offset"]:
+                raise ObjectError("object.unreadable", "no")
+            ended.append(interrupted_by()._stopped.wait(10))
+            return super().open(key, **options)
+
+    with larder_error("object.unreadable"):
+        fetch(Slow("ranges"), tmp_path, threads=2)
+    assert all(ended)
 
 
 def test_an_interrupt_ends_all(store, tmp_path):

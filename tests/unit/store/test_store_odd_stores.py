@@ -162,6 +162,14 @@ def test_tokens_that_lead_nowhere_are_refused(tokens, most):
         list(list_pages(read, "", "s3://bucket/"))
 
 
+def test_a_listing_may_have_any_number_of_pages():
+    def read(token: str) -> tuple[list[ObjectInfo], str]:
+        number = int(token or "1")
+        return [ObjectInfo(f"{number:05}", 1, "", 0)], str(number + 1) if number < 10_001 else ""
+
+    assert len(list(list_pages(read, "", "s3://bucket/"))) == 10_001
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("call", ["get", "head", "list"])
 def test_a_redirect_of_what_is_not_s3_names_the_address(status, call):
