@@ -270,7 +270,8 @@ def list_pages(
     """
     token, empty_pages = "", 0
     while empty_pages < _MAX_EMPTY_PAGES:
-        objects, token = read(token)
+        before = token
+        objects, token = read(before)
         for info in objects:
             if info.key <= last:
                 raise _out_of_order(last, info.key, store_url)
@@ -280,6 +281,8 @@ def list_pages(
             yield objects
         if not token:
             return
+        if token == before:
+            break
     raise StoreError("store.refused", "the listing does not end", where=store_url)
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from larder.disk import Draft, check_inside, disk_errors, draft, file_lock
 from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
-from larder.store.interrupt import Interrupt, in_thread, interrupted_by
+from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.keys import object_url
 from larder.store.own_files import once_more, read_digest
 from larder.units import format_bytes
@@ -127,19 +127,34 @@ def _read_ranges(
                 start += len(buffer)
         return start
 
-    hasher, end = hashlib.sha256(), 0
-    pool = ThreadPoolExecutor(threads, "larder-range")
-    try:
+    ranges: list[tuple[int, Future[int]]] = [
+        (start, Future()) for start in range(0, size_bytes, _RANGE_BYTES)
+    ]
+    unread = iter(ranges)
+
+    def work() -> None:
         with interrupt.active():
-            starts = range(0, size_bytes, _RANGE_BYTES)
-            ends = [in_thread(pool, partial(read, start)) for start in starts]
-        for written in ends:
+            for start, written in unread:
+                try:
+                    written.set_result(read(start))
+                except BaseException as error:  # noqa: BLE001 - raised by the caller
+                    written.set_exception(error)
+
+    hasher, end = hashlib.sha256(), 0
+    # The end of the program would wait for all ranges if a pool had these threads.
+    workers = [threading.Thread(None, work, "larder-range", daemon=True) for _ in range(threads)]
+    try:
+        for worker in workers:
+            worker.start()
+        for _, written in ranges:
             start, end = end, written.result()
             for data in file.read(start, end):
                 hasher.update(data)
     finally:
         interrupt.stop()
-        pool.shutdown(cancel_futures=True)
+        for worker in workers:
+            if worker.ident is not None:  # it was started
+                worker.join()
     return end, hasher.hexdigest()
 
 

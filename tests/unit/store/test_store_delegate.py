@@ -56,6 +56,7 @@ def test_a_wrapper_wraps_every_call(tmp_path):
         "commit",
     }
     assert methods(Reader) <= vars(DelegatingReader).keys()
+    assert "sync" in vars(DelegatingStore)
     (tmp_path / "file").write_bytes(b"1")
     for name, call in CALLS.items():
         inner = MemoryStore(uuid.uuid4().hex)

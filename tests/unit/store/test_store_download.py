@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from larder.errors import ObjectError
 from larder.store import download as module
 from larder.store.base import Store
 from larder.store.download import download
-from larder.store.interrupt import Interrupt
+from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.retry import RetryPolicy, RetryStore
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
@@ -81,6 +82,16 @@ def test_ranges_that_arrive_in_another_order(store, tmp_path):
     assert sorted(opened) == [*range(2_000, 10_001, 2_000)]
 
 
+def test_the_end_of_the_program_does_not_wait_for_the_ranges(store, tmp_path):
+    waited_for: list[bool] = []
+    meanwhile = Meanwhile()
+    meanwhile.before(
+        "open", "file", lambda: waited_for.append(not threading.current_thread().daemon)
+    )
+    fetch(MeanwhileStore(store, meanwhile), tmp_path)
+    assert waited_for == [False]
+
+
 def test_one_stream_for_small_files_and_for_one_of_many(store, tmp_path):
     recording = RecordingStore(store)
     fetch(recording, tmp_path / "one", threads=1)
@@ -131,6 +142,21 @@ def test_an_error_of_a_range_ends_all(store, tmp_path):
     with larder_error("damage.digest"):
         fetch(faulty, tmp_path / "b")
     assert before.issuperset(threading.enumerate())
+
+
+def test_an_error_of_a_range_ends_the_requests_for_the_others(store, tmp_path):
+    ended: list[bool] = []
+
+    class Slow(MemoryStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if not options["offset"]:
+                raise ObjectError("object.unreadable", "no")
+            ended.append(interrupted_by()._stopped.wait(10))
+            return super().open(key, **options)
+
+    with larder_error("object.unreadable"):
+        fetch(Slow("ranges"), tmp_path, threads=2)
+    assert all(ended)
 
 
 def test_an_interrupt_ends_all(store, tmp_path):
