@@ -69,6 +69,9 @@ def test_it_reads_groups_within_the_memory():
         samples = NumberedSamples(SHARDS, each=10)
         keys(loader_of(samples, **GIVEN, memory_bytes=memory))
         assert max(samples.reads) == most
+    samples = NumberedSamples(SHARDS, each=2 << 20)
+    keys(loader_of(samples, batch_size=8, memory_bytes=1 << 30))
+    assert max(samples.reads) == 24, "48 MiB, without a window"
 
 
 @pytest.mark.parametrize(("workers", "most"), [(1, 32), (2, 16), (4, 8)])
