@@ -30,7 +30,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample, Sample, SampleRea
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.interrupt import stopped_with_caller
+from larder.store.interrupt import check_wait, stopped_with_caller
 from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
@@ -373,6 +373,7 @@ class SplitSamples(Sequence[Sample]):
         Damage of the whole shard is ``damage.digest``; other damage is of a sample. If the shard
         ends before ``stop``, where the function reads to, the index is damaged.
         """
+        check_wait()  # a directory does not look for a stop
         key = segment.shard_key(name)
         try:
             return once_more(partial(self._read_copy, segment, name, reading))

@@ -37,6 +37,17 @@ def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch, owner, na
     assert set(seen) == {interrupt}
 
 
+@pytest.mark.parametrize("form", ["webdataset", "recordio"])
+def test_a_stop_ends_a_batch_from_a_directory_too(tmp_path, form):
+    fields = {"splits": {"train": "**"}, "cache": None, "validate": "none"}
+    lab = directory_lab(tmp_path, {"a/0.bin": MAGIC}, **fields, shards={"format": form})
+    lab.prepare()
+    samples, interrupt = larder.open(f"{lab.storage}/larder/d").samples_of("train"), Interrupt()
+    interrupt.stop()
+    with interrupt.active(), pytest.raises(FatalError):
+        samples.batch([0])
+
+
 def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):
     """The reader of a format goes on in its shard, and only forwards."""
     objects = {f"a/{number}.bin": 2 * MAGIC for number in range(4)}

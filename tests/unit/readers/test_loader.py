@@ -69,6 +69,9 @@ def test_it_reads_groups_within_the_memory():
         samples = NumberedSamples(SHARDS, each=10)
         keys(loader_of(samples, **GIVEN, memory_bytes=memory))
         assert max(samples.reads) == most
+    samples = NumberedSamples(SHARDS, each=2 << 20)
+    keys(loader_of(samples, batch_size=8, memory_bytes=1 << 30))
+    assert max(samples.reads) == 24, "48 MiB, without a window"
 
 
 @pytest.mark.parametrize(("workers", "most"), [(1, 32), (2, 16), (4, 8)])
@@ -151,7 +154,7 @@ def test_a_batch_may_be_larger_than_the_split(shuffle, world):
 
 
 def test_samples_that_can_none_of_them_be_read_are_an_error_also_where_they_are_skipped(workers):
-    samples = NumberedSamples(SHARDS, bad=range(100))
+    samples = NumberedSamples(SHARDS, bad=range(1, 100))  # sample 0 never stands for a batch
     with pytest.raises(DamageError):
         keys(loader_of(samples, batch_size=8, on_error="skip", workers=workers))
 
