@@ -14,6 +14,7 @@ from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
+from larder.shards import shard_build
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.images.check import ImageRules
@@ -166,6 +167,22 @@ def test_a_sample_larger_than_memory_is_streamed(source, target):
     assert streamed.failures == ()
     whole = build(planned, source, target, memory_bytes=1 << 30)
     assert streamed == whole
+
+
+@pytest.mark.parametrize("name", ["webdataset", "tfrecord"])
+def test_samples_appended_together_make_the_same_shard(source, target, monkeypatch, name):
+    contents = [
+        Content(f"{at:02}", {"bin": bytes(at), "txt": b"x"} if at % 9 else {"a": b""}, at)
+        for at in range(30)
+    ]
+    batch = order_samples(source, contents)
+    (shard,) = shards_of(batch, shard_format(name))
+    planned, options = (shard, list(read_samples([batch]))), {"format_": shard_format(name)}
+    together = build(planned, source, target, **options)
+    monkeypatch.setattr(shard_build, "_LEAST_TOGETHER", 31)
+    alone = build(planned, source, target, **options)
+    assert (together.files, together.samples.num_rows) == (alone.files, 30)
+    assert [*together.samples.read()] == [*alone.samples.read()]
 
 
 def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source, target):
