@@ -18,7 +18,8 @@ from larder.shards import shard_build
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.reading.large import UnreadablePartError, stream
 from larder.shards.reading.readahead import open_reads
 from larder.shards.shard_build import ShardBuild, build_shard
 from larder.store import Store, open_store
@@ -196,6 +197,14 @@ def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source,
         ("a.bin", "object.changed")
     ]
     assert keys_of(target) == []
+
+
+@pytest.mark.parametrize("size_bytes", [1, 3])
+def test_a_streamed_object_of_another_length_than_planned_is_refused(source, size_bytes):
+    source.put("a.bin", b"ab")
+    with pytest.raises(UnreadablePartError) as caught:
+        list(stream(source, Part("bin", "a.bin", size_bytes, "")))
+    assert (caught.value.failure.key, caught.value.failure.code) == ("a.bin", "object.changed")
 
 
 def test_only_what_is_bad_is_read_twice(source, target):
