@@ -129,10 +129,14 @@ def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.I
     if not data:
         raise BadImageError("the file is empty")
     _silence()
-    Image.MAX_IMAGE_PIXELS = None  # a setting of Larder's copy: `check_pixels` is the limit
+    # Opening a GIF or WebP allocates pixels, which only Pillow's own limit can refuse.
+    if max_pixels > 2 * (Image.MAX_IMAGE_PIXELS or 0):
+        Image.MAX_IMAGE_PIXELS = max_pixels  # a setting of Larder's copy, never lowered
     try:
         file = io.BytesIO(data) if isinstance(data, bytes) else data
         image = Image.open(file, formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise _too_many(max_pixels) from None
     except UnidentifiedImageError:
         raise BadImageError("no image format is recognised") from None
     check_pixels(image.size, max_pixels)
@@ -142,8 +146,7 @@ def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.I
 def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
     """Refuse an image of more pixels than ``images.max_pixels``."""
     if math.prod(size) > max_pixels:
-        reason = f"it has more than {max_pixels:,} pixels, the limit in images.max_pixels"
-        raise BadImageError(reason)
+        raise _too_many(max_pixels)
 
 
 def form_of(image: Image.Image, *, mask: bool = False) -> Form:
@@ -236,8 +239,12 @@ def _tiff_tag(image: Image.Image, tag: int, default: int) -> int:
     return int(value[0] if isinstance(value, tuple) else value)
 
 
+def _too_many(max_pixels: int) -> BadImageError:
+    return BadImageError(f"it has more than {max_pixels:,} pixels, the limit in images.max_pixels")
+
+
 def _silence() -> None:
-    """Hide Pillow's warnings, such as about odd tags, from the user.
+    """Hide Pillow's warnings (about odd tags or many pixels) from the user.
 
     ``catch_warnings`` is not used, because it restores the filters of all threads, in any order.
     """

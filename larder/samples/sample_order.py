@@ -102,10 +102,11 @@ class Planner:
 def _texts(grouped: Grouped) -> pa.Array:
     """Return each sample's class from a table; null without a class."""
     texts = grouped.rows.column("class_name")
-    rows = np.flatnonzero(column_flags(texts.is_valid()))[::-1]
+    rows = np.flatnonzero(column_flags(texts.is_valid()))
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
+    samples, firsts = np.unique(owners, return_index=True)
     places = np.full(len(grouped.lengths), -1)
-    places[owners] = rows  # the last assignment stays, which is the first row
+    places[samples] = rows[firsts]
     return texts.take(pa.array(places, mask=places < 0))
 
 

@@ -170,6 +170,7 @@ def test_entries_and_samples_without_each_other(tmp_path):
     assert (error.code, error.where) == ("config.missing_part", "images/a/0")
     document: DOCUMENT = prepare(place, objects, samples={**samples, "missing": "skip"})
     assert document["skipped"] == 2
+    assert not document["warnings"]
     assert {failure["key"] for failure in document["failures"]} == {
         "images/a/0",
         "table.jsonl/images/z.png/json",

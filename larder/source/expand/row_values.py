@@ -32,7 +32,8 @@ def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
+        # The sum of pandas is rounded twice.
+        return datetime.timedelta(value.days, value.seconds, value.microseconds).total_seconds()
     return str(value) if isinstance(value, Decimal | UUID) else scalar(value)
 
 

@@ -316,7 +316,8 @@ def _add_batch(
             _add(writer, [names[at] for at in present], ext, raw, classes)
             empty = [at for at in empty if values[at] is None]
     if taken.rest:
-        rows = table_rows(batch.select(taken.rest))
+        rest = [_without(batch.column(name), taken.parts, (name,)) for name in taken.rest]
+        rows = table_rows(pa.RecordBatch.from_arrays(rest, names=taken.rest))
         for row in rows:
             for steps in taken.parts:
                 _leave_out(row, steps)
@@ -326,6 +327,18 @@ def _add_batch(
         without = [RowName(names[at].name, names[at].problem or NO_PARTS) for at in empty]
         ext = next(filter(None, taken.parts.values()), "json")
         _add(writer, without, ext, [b""] * len(empty), [None] * len(empty))
+
+
+def _without(column: pa.Array, parts: Collection[_Steps], steps: _Steps) -> pa.Array:
+    """Replace fields that become parts or are left out by nulls: their values need not be read."""
+    if steps in parts:
+        return pa.nulls(len(column))
+    if not pa.types.is_struct(column.type) or not column.type.num_fields:
+        return column
+    names = [field.name for field in column.type]
+    pairs = zip(column.flatten(), names, strict=True)
+    fields = [_without(each, parts, (*steps, name)) for each, name in pairs]
+    return pa.StructArray.from_arrays(fields, names=names, mask=column.is_null())
 
 
 def _leave_out(row: dict[str, Any], steps: _Steps) -> None:

@@ -139,8 +139,10 @@ PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
     ],
 )
 def test_the_first_sample_without_a_label_is_named(labels, samples):
-    with larder_error("config.label", samples[1]):
+    with larder_error("config.label", samples[1]) as caught:
         label(labels, {key: [f"{key}.jpg"] for key in samples}, b"val/1 cat\n")
+    counted = f"; 2 samples have no label: {', '.join(samples[1:])}"
+    assert caught.value.message.endswith(counted) == (len(samples) > 2)
 
 
 def test_a_pattern_finds_the_class_in_the_sample_key():

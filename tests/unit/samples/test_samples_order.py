@@ -2,6 +2,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -212,3 +213,15 @@ def test_arranges_as_the_rules_for_one_key_say(tmp_path_factory, sizes, cut):
     assert all(part["size_bytes"] == sizes[part["key"]] for row in rows for part in row[3])
     assert found.objects == sum(len(row[3]) for row in rows)
     assert found.object_bytes == sum(part["size_bytes"] for row in rows for part in row[3])
+
+
+def test_the_first_part_with_a_class_from_a_table_gives_the_class(tmp_path):
+    (batch,) = object_batches(dict.fromkeys(["a.jpg", "a.json", "a.txt", "b.txt"], 1), 9)
+    classes = pa.array([None, "cat", "dog", "dog"])
+    found = ordered(
+        tmp_path,
+        [batch.append_column("class_name", classes)],
+        source={"url": "/x", "rows": {}},
+        labels={"column": "x", "classes": ["dog", "cat"]},
+    )
+    assert found.split_classes == {"train": (1, 1)}

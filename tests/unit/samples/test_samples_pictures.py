@@ -4,6 +4,7 @@ Settings of Pillow that the host has made change no verdict of Larder's, and sta
 """
 
 import io
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from larder.errors import ObjectError
 from larder.readers.augment import RandomResizedCrop
 from larder.readers.image_decoding import decode_image, decode_mask
 from larder.samples import image_parts, pixels
-from larder.samples.image_parts import form_of, loading_bytes, open_image
+from larder.samples.image_parts import BadImageError, form_of, loading_bytes, open_image
 from larder.shards.images.check import check_decodable
 from larder.shards.images.transform import encode_again
 from tests.support.errors import larder_error
@@ -321,3 +322,16 @@ def test_a_limit_that_was_raised_does_not_stay(host):
     open_image(io.BytesIO(large), 10**9)
     with pytest.raises(ObjectError, match="more than 178,956,970 pixels"):
         decode_image(large, "a")
+
+
+def test_a_frame_with_too_many_pixels_is_refused_before_they_are_allocated(monkeypatch):
+    from larder.samples.pillow import Image as Own
+
+    monkeypatch.setattr(Own, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    monkeypatch.setattr(Own.core, "fill", None)
+    screen = struct.pack("<HHBBB6x", 1, 1, 0x80, 0, 0)
+    disposed = b"!\xf9\x04\x08\0\0\0\0"  # the frame becomes background
+    frame = struct.pack("<HHHHB", 0, 0, 16_384, 16_384, 0)
+    data = b"GIF89a" + screen + disposed + b"," + frame + b"\x02\x02L\x01\0;"
+    with pytest.raises(BadImageError, match="more than 178,956,970 pixels"):
+        open_image(data)

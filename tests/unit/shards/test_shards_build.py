@@ -14,10 +14,12 @@ from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
+from larder.shards import shard_build
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.reading.large import UnreadablePartError, stream
 from larder.shards.reading.readahead import open_reads
 from larder.shards.shard_build import ShardBuild, build_shard
 from larder.store import Store, open_store
@@ -168,6 +170,22 @@ def test_a_sample_larger_than_memory_is_streamed(source, target):
     assert streamed == whole
 
 
+@pytest.mark.parametrize("name", ["webdataset", "tfrecord"])
+def test_samples_appended_together_make_the_same_shard(source, target, monkeypatch, name):
+    contents = [
+        Content(f"{at:02}", {"bin": bytes(at), "txt": b"x"} if at % 9 else {"a": b""}, at)
+        for at in range(30)
+    ]
+    batch = order_samples(source, contents)
+    (shard,) = shards_of(batch, shard_format(name))
+    planned, options = (shard, list(read_samples([batch]))), {"format_": shard_format(name)}
+    together = build(planned, source, target, **options)
+    monkeypatch.setattr(shard_build, "_LEAST_TOGETHER", 31)
+    alone = build(planned, source, target, **options)
+    assert (together.files, together.samples.num_rows) == (alone.files, 30)
+    assert [*together.samples.read()] == [*alone.samples.read()]
+
+
 def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source, target):
     planned = plan(source, [Content("a", {"bin": bytes(3000)}, 1), Content("b", {"bin": b"b"}, 1)])
 
@@ -179,6 +197,14 @@ def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source,
         ("a.bin", "object.changed")
     ]
     assert keys_of(target) == []
+
+
+@pytest.mark.parametrize("size_bytes", [1, 3])
+def test_a_streamed_object_of_another_length_than_planned_is_refused(source, size_bytes):
+    source.put("a.bin", b"ab")
+    with pytest.raises(UnreadablePartError) as caught:
+        list(stream(source, Part("bin", "a.bin", size_bytes, "")))
+    assert (caught.value.failure.key, caught.value.failure.code) == ("a.bin", "object.changed")
 
 
 def test_only_what_is_bad_is_read_twice(source, target):

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from larder.source.expand.row_values import table_rows, table_values
+from larder.source.expand.row_values import json_value, table_rows, table_values
 
 SECOND = 1_577_840_523 * 10**9
 UTC = datetime.UTC
@@ -47,6 +47,17 @@ def test_without_nanoseconds_values_are_those_of_python():
     assert first["span"] == datetime.timedelta(seconds=1)
     assert list(second.values()) == [None] * 5
     assert table_rows(pa.record_batch([], names=[])) == []
+
+
+class PandasDuration(datetime.timedelta):
+    """A duration that adds its fields as ``pandas.Timedelta`` does."""
+
+    def total_seconds(self) -> float:
+        return self.days * 86_400 + self.seconds + self.microseconds / 1_000_000
+
+
+def test_a_duration_is_the_same_number_with_and_without_pandas():
+    assert json_value(PandasDuration(microseconds=-3_017_660), str) == -3.01766
 
 
 @pytest.mark.parametrize(
