@@ -521,9 +521,8 @@ class Loader:
             self._ordered = self._schedule, orders
         return orders[epoch]
 
-    def _bytes(self, share: Numbers) -> float:
-        stored = self._source.stored_bytes(share % self._schedule.samples)
-        return float("inf") if stored is None else int(stored.sum())
+    def _bytes(self, share: Numbers) -> int:
+        return int(self._source.stored_bytes(share % self._schedule.samples).sum())
 
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:

@@ -48,6 +48,8 @@ def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path):
         for shards in (config["splits"][split]["pattern"], data.shards(split)):
             read = wds.WebDataset(shards, shardshuffle=False)
             assert [sample["__key__"] for sample in read] == keys_of(published, split)
+        with data.cache(split) as cache:
+            assert [record["key"] for record in cache] == keys_of(published, split)
     train = documented("def shards_of", data=config, webdataset=wds)["train"]
     assert {sample["__key__"] for sample in train} == set(keys_of(published, "train"))
     gc.collect()  # while the warning is ignored

@@ -6,6 +6,7 @@ import traceback
 
 import pytest
 
+import larder
 from larder.errors import FatalError, ObjectError
 from larder.readers import loader as loaders
 from larder.readers import loader_workers
@@ -57,14 +58,17 @@ def process_of(sample, _):
 
 
 @pytest.mark.usefixtures("two_workers_by_default")
-@pytest.mark.parametrize("kind", ["map", "transforms", "collate"])
+@pytest.mark.parametrize("kind", ["map", "transforms", "collate", "mix"])
 def test_a_function_is_never_called_by_threads_first_and_then_by_processes(kind):
     given = {
         "map": {"decode": Decoding(map=process_of)},
         "transforms": {"decode": Decoding(transforms={"txt": process_here})},
         "collate": {"collate": collated},
+        "mix": {"decode": Decoding(map=process_of)},
     }
     loader = made(None, None, **given[kind])
+    if kind == "mix":
+        loader = larder.mix([(loader, 1)])
     seen = [
         value for batch in loader for value in batch["txt" if kind == "transforms" else "process"]
     ]
