@@ -114,16 +114,16 @@ def _exists(name: str) -> bool:
 def _acquire(name: str, say: Callable[[str], None]) -> UUID:
     waiting, said, all_had = False, False, time.monotonic()
     while True:
-        current_progress()  # raises once the run is asked to stop
+        progress = current_progress()  # raises once the run is asked to stop
         if lease := _lease(name):
             if waiting:
-                current_progress().finish(WAIT)
+                progress.finish(WAIT)
             return lease
         with get_client(sync_client=True) as client:
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
             if not waiting:
-                current_progress().start(WAIT)
+                progress.start(WAIT)
             waiting = True
             if taken <= len(runs):
                 all_had = time.monotonic()

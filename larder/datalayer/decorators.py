@@ -39,6 +39,7 @@ from larder.readers.launcher import Rank, rank_of
 from larder.readers.loader import Loader
 from larder.readers.options import Shuffle
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
+from larder.units import suggest
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -172,6 +173,9 @@ class _Use:
 def _decorator(
     dataset_id: str, version: str, use: _Use, options: Options
 ) -> Callable[[Callable[..., Any]], Decorated]:
+    known = Options.__annotations__
+    for unknown in options.keys() - known.keys():
+        raise invalid("there is no such option", unknown, suggest(unknown, known, "options"))
     where = options.get("storage"), options.get("cache_dir"), options.get("cache_bytes")
     place = place_of(dataset_id, version, f"_{use.suffix}", *where)
     on_change = options.get("on_change", "warn")

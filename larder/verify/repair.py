@@ -67,12 +67,11 @@ class _Refused(Exception):  # noqa: N818 - it is no error of the program
 def repair_small(
     job: VerifyJob, inspected: Inspected, paths: Sequence[str], *, progress: Progress
 ) -> list[Repair]:
-    """Make manifests again."""
+    """Make manifests again; one that is made from another may need a second call."""
     root, version = open_verified(job), inspected.version
     assert version is not None, "it has named what is damaged"
-    files = [file for file in version.files if file.path in paths]
     repairs: list[Repair] = []
-    for file in sorted(files, key=lambda file: file.role != "rows"):  # others are made from rows
+    for file in (file for file in version.files if file.path in paths):
         with _refusing(file.path, repairs):
             repairs.append(Repair(file.path, True, _manifest(job, root, version, file)))
         progress.advance(STAGE, objects=1)

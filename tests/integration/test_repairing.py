@@ -271,10 +271,16 @@ def test_a_tag_is_not_set_to_a_damaged_version(text, root, tmp_path):
     assert verified(text)["status"] == "intact"
 
 
-@pytest.mark.parametrize("kind", ["/index/sources-", "/index/rows-", ".idx", "classes.json"])
-def test_exchanged_files_are_made_again(text, root, kind):
+@pytest.mark.parametrize(
+    ("kind", "with_kind"),
+    [
+        *((".tar", each) for each in ("/index/sources-", "/index/rows-", ".idx", "classes.json")),
+        ("classes.json", "/index/rows-"),  # from which classes.json is made
+    ],
+)
+def test_exchanged_files_are_made_again(text, root, kind, with_kind):
     files = published(root)
-    one, other = shards(root)[0], next(key for key in files if kind in key)
+    one, other = (next(key for key in files if each in key) for each in (kind, with_kind))
     root.put(one, files[other])
     root.put(other, files[one])
     document = verified(text, repair=True)
