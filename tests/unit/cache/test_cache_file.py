@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import weakref
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
@@ -276,3 +277,16 @@ def test_a_closed_file_is_not_read(tmp_path):
     for read in (lambda: reader[0], lambda: reader.read_into({}, [], []), reader.verify):
         with pytest.raises(ValueError, match="closed"):
             read()
+
+
+def test_values_are_not_held_while_the_next_are_made():
+    made: list[weakref.ref[Any]] = []
+
+    def row() -> dict[str, Any]:
+        assert not any(each() is not None for each in made)
+        array = np.zeros(9, np.uint8)
+        made.append(weakref.ref(array))
+        return {"x": array}
+
+    codec = Codec(RecordSchema((Field("x", "uint8", (9,)),)))
+    assert len(list(codec.encode_each(row() for _ in range(3)))) == len(made) == 3
