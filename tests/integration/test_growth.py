@@ -191,3 +191,6 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     again = lab.check()[compacted["version"]]
     assert len(again.version.segments) == 1
     assert split_of(again) == found
+    lab.add(texts("d", range(1)))
+    for other in ({"splits": {**splits, "seed": 8}}, {"growth": {"mode": "rebuild"}}):
+        assert lab.plan(**other)["growth"]["samples"]["moved"], "another rule divides all anew"
