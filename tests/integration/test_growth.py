@@ -63,6 +63,8 @@ def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     assert len(set(versions)) == 3
     checked = lab.check()
     assert [checked[version].version.skipped for version in versions] == [1, 0, 0, 0, 1]
+    prepare(lab, bad | MORE)
+    assert lab.compact()["skipped"] == 1
 
 
 @pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, *at_push(10)])
