@@ -189,9 +189,7 @@ class Codec:
         return b"".join(pieces)
 
     def encode_each(self, records: Iterable[Mapping[str, Value]]) -> Iterator[Buffer]:
-        for number, values in enumerate(records):
-            yield self.encode(values, number)
-            del values  # they may be large, and the next values are made now
+        return map(self.encode, records, count())  # enumerate would hold the values
 
     def encode_rows(self, blocks: Iterable[Mapping[str, Array]]) -> Iterator[Buffer]:
         """Like `encode_each`, for blocks of many records, in the rows of arrays.

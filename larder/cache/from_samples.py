@@ -106,7 +106,9 @@ def build_samples(
 
     def records(made: Iterable[EncodedRecord]) -> Iterator[Buffer]:
         nonlocal reported
-        for number, (record, source_bytes) in enumerate(made, 1):
+        number = 0
+        for record, source_bytes in made:
+            number += 1  # noqa: SIM113 - enumerate would hold the record
             if number > reported and progress:  # else an earlier attempt has reported it
                 reported = number
                 progress.advance(STAGE, objects=1, bytes=source_bytes)

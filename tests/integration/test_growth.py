@@ -63,6 +63,8 @@ def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     assert len(set(versions)) == 3
     checked = lab.check()
     assert [checked[version].version.skipped for version in versions] == [1, 0, 0, 0, 1]
+    prepare(lab, bad | MORE)
+    assert lab.compact()["skipped"] == 1
 
 
 @pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, *at_push(10)])
@@ -191,3 +193,6 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     again = lab.check()[compacted["version"]]
     assert len(again.version.segments) == 1
     assert split_of(again) == found
+    lab.add(texts("d", range(1)))
+    for other in ({"splits": {**splits, "seed": 8}}, {"growth": {"mode": "rebuild"}}):
+        assert lab.plan(**other)["growth"]["samples"]["moved"], "another rule divides all anew"

@@ -23,6 +23,7 @@ from pipeline_lab import (
 from required import at_night
 
 from larder.errors import DamageError
+from larder.manifest.manifest_files import write_manifest
 from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore, keys_of
@@ -121,9 +122,10 @@ def test_a_receipt_of_other_objects_is_refused_and_then_made_again(tmp_path):
     table = pq.read_table(path)
     rows = table.to_pylist()
     rows[0]["parts"][-1]["etag"] = "other"
-    pq.write_table(pa.Table.from_pylist(rows, table.schema), path, write_page_checksum=True)
+    write_manifest(path, table.schema, pa.Table.from_pylist(rows, table.schema).to_batches())
     with larder_error("damage.manifest") as caught:
         lab.prepare()
+    assert "the receipt is not that of its shard" in caught.value.message
     assert caught.value.where.endswith(str(path))
     assert not lab.files("version.json")
     path.unlink()

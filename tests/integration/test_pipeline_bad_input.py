@@ -324,6 +324,9 @@ def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_p
     assert (built["status"], built["skipped"]) == ("built", 0)
     assert failures(lab), "also where nothing else has changed"
 
+    alone = {"url": str(source), "include": ["b/link.png"]}
+    assert failures(replace(lab, source=alone)) == {"b/link.png": "object.unreadable"}
+
     fresh = replace(lab, storage=str(tmp_path / "fresh"))
     skipped = fresh.prepare(on_bad_key="skip")
     assert skipped["skipped"] == 4

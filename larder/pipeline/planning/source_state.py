@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -278,39 +279,38 @@ def _compaction(
 
 
 def _read_label_file(source: Readable, split: str, key: str) -> bytes:
+    where, hint = object_url(source.url, key), f"labels.files.{split} names a key in the source"
     absent = f"put the labels of split {split!r} there, or change labels.files.{split}"
-    hint = f"labels.files.{split} names a key in the source"
-    size_bytes = _head(source, key, "config.label", "label file", absent, hint).size_bytes
-    if size_bytes > MAX_LABEL_FILE_BYTES:
-        maximum = format_bytes(MAX_LABEL_FILE_BYTES)
-        message = f"a label file of {format_bytes(size_bytes)}; the maximum is {maximum}"
-        where, hint = (
-            object_url(source.url, key),
-            "check labels.files: it names a key in the source",
-        )
-        raise ConfigError("config.label", message, where=where, hint=hint)
-    with published_file_errors():
-        return bytes(source.get(key))
+    with _refused("config.label", "label file", where, absent, hint):
+        size_bytes = source.head(key).size_bytes
+        if size_bytes <= MAX_LABEL_FILE_BYTES:
+            return bytes(source.get(key))
+    maximum = format_bytes(MAX_LABEL_FILE_BYTES)
+    message = f"a label file of {format_bytes(size_bytes)}; the maximum is {maximum}"
+    raise ConfigError("config.label", message, where=where, hint=hint)
 
 
 def _find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
     """Return the annotation files as they are now; a missing file is ``config.annotations``."""
     annotations = dataset.samples.annotations
-    files = annotations.files if annotations else ()
     hint = "samples.annotations.files names keys in the source"
-    what = "config.annotations", "annotation file", hint, hint
-    return tuple(_head(source, key, *what) for key in files)
+    found = []
+    for key in annotations.files if annotations else ():
+        where = object_url(source.url, key)
+        with _refused("config.annotations", "annotation file", where, hint, hint):
+            found.append(source.head(key))
+    return tuple(found)
 
 
-def _head(source: Readable, key: str, code: str, kind: str, absent: str, hint: str) -> ObjectInfo:
-    """Find a file that the dataset file names; a ConfigError if it does not exist."""
+@contextmanager
+def _refused(code: str, kind: str, where: str, absent: str, hint: str) -> Iterator[None]:
+    """Raise a ConfigError for a key in the dataset file that names no object in the source."""
     try:
         with published_file_errors():
-            return source.head(key)
+            yield
     except NotFoundError:
-        message, hint = f"no such {kind}", absent
+        raise ConfigError(code, f"no such {kind}", where=where, hint=absent) from None
     except ObjectError as error:
         if error.code != "object.bad_key":
             raise
-        message = error.message
-    raise ConfigError(code, message, where=object_url(source.url, key), hint=hint)
+        raise ConfigError(code, error.message, where=where, hint=hint) from None

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import weakref
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
@@ -23,7 +24,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import Groups, group_ends, group_value, grouped, groups_value
 from larder.cache.schema import Field, RecordSchema
 from larder.disk import unused
-from larder.errors import DamageError, FatalError
+from larder.errors import DamageError
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
@@ -103,8 +104,17 @@ def test_the_map_grows_and_loses_nothing(tmp_path, monkeypatch):
 def test_the_file_is_never_larger_than_the_budget(tmp_path):
     facts = build(tmp_path / "a.mdb", 500)
     assert build(tmp_path / "b.mdb", 500, limit_bytes=facts.bytes) == facts
-    with pytest.raises(FatalError):
-        build(tmp_path / "c.mdb", 500, limit_bytes=facts.bytes - 1)
+    for less in ({"limit_bytes": facts.bytes - 1}, {"limit_bytes": facts.bytes, "used_bytes": 1}):
+        with larder_error("run.endless"):
+            build(tmp_path / "c.mdb", 500, **less)
+    assert not (tmp_path / "c.mdb").exists()
+
+
+@pytest.mark.parametrize("number", [-1, 100])
+def test_a_record_that_does_not_exist_is_refused(file, number):
+    for read in (lambda: file[number], lambda: file.read_into({}, [0], [number])):
+        with pytest.raises(IndexError, match=f"record {number} of 100"):
+            read()
 
 
 def test_a_part_of_the_disk_stays_free(tmp_path, monkeypatch):
@@ -276,3 +286,16 @@ def test_a_closed_file_is_not_read(tmp_path):
     for read in (lambda: reader[0], lambda: reader.read_into({}, [], []), reader.verify):
         with pytest.raises(ValueError, match="closed"):
             read()
+
+
+def test_values_are_not_held_while_the_next_are_made():
+    made: list[weakref.ref[Any]] = []
+
+    def row() -> dict[str, Any]:
+        assert not any(each() is not None for each in made)
+        array = np.zeros(9, np.uint8)
+        made.append(weakref.ref(array))
+        return {"x": array}
+
+    codec = Codec(RecordSchema((Field("x", "uint8", (9,)),)))
+    assert len(list(codec.encode_each(row() for _ in range(3)))) == len(made) == 3

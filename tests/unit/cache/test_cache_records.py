@@ -2,6 +2,7 @@ import io
 import struct
 import uuid
 import wave
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,16 @@ from PIL import Image
 
 from larder.budgets import ByteBudget
 from larder.cache import from_samples
+from larder.cache.cache_file_build import TRANSACTION_BYTES
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.from_samples import CacheInput, build_samples, built_records, built_schema
+from larder.cache.from_samples import (
+    CacheInput,
+    EncodedRecord,
+    build_samples,
+    built_records,
+    built_schema,
+)
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
@@ -363,3 +371,20 @@ def test_elements_of_a_builder_that_are_no_records_are_refused(labelled, tmp_pat
             samples, tmp_path / "x.mdb", schema=built_schema(samples, builder), encode=encode
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_is_not_held_while_the_next_is_made(labelled, tmp_path):
+    made: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    def record() -> EncodedRecord:
+        assert not any(each() is not None for each in made)
+        array = np.zeros(TRANSACTION_BYTES, np.uint8)
+        made.append(weakref.ref(array))
+        return EncodedRecord(array.data, 1)
+
+    build_samples(
+        labelled.samples("encoded"),
+        tmp_path / "x.mdb",
+        encode=lambda schema: (record() for _ in range(3)),
+    )
+    assert len(made) == 3

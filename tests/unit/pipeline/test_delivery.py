@@ -201,7 +201,7 @@ GB = 10**9
 @pytest.mark.parametrize("kind", ["determined", "kubernetes", "kubeflow", "slurm", "json"])
 @pytest.mark.parametrize("requested", ["auto", "stream", "bucket"])
 @pytest.mark.parametrize("disk_bytes", [99 * GB, 100 * GB, None])
-def test_it_is_refused_where_the_disk_is_too_small(kind, requested, disk_bytes):
+def test_a_cache_is_refused_where_the_disk_is_too_small(kind, requested, disk_bytes):
     cluster = {"consumer": {"kind": kind}, "nodes": {"disk_bytes": disk_bytes}}
     experiment = {"delivery": requested}
     dataset, target = models({"url": "s3://storage/"}, experiment, {"url": "/source"}, **cluster)
