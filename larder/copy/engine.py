@@ -188,7 +188,7 @@ class _Batch:
             return
 
         def end() -> None:
-            for large in self._large:
+            for large in list(self._large):  # after a second Ctrl-C, threads go on
                 with suppress(LarderError):
                     large.end(keep=True)
 

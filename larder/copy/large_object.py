@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import google_crc32c
@@ -153,7 +154,8 @@ class LargeObject:
 
     def _next(self) -> tuple[int, int, int] | None:
         """Take the next part: its number, offset and length."""
-        number = next(self._left, None)  # of a list or range: one thread at a time
+        with self._lock:
+            number = next(self._left, None)
         return None if number is None else (number, *self._place(number))
 
     def _place(self, number: int) -> tuple[int, int]:
@@ -175,28 +177,29 @@ class LargeObject:
 
     def _send_bytes(self, upload: Upload) -> UploadedPart | None:
         # A part gets its number once it has memory, so earlier parts have memory, and will end.
-        with self.limits.part_buffer(self._part_bytes) as buffer:
-            try:
-                if (part := self._next()) is None:
-                    return None
-                number, offset, length = part
-                self.advance()
-                with self.way.source.open(
-                    self._info.key, offset=offset, length=length, if_match=self._listed.etag
-                ) as reader:
-                    data, crc32c = _received(reader, buffer)
-                if len(data) != length:
-                    raise changed(self.way.where, self._info.size_bytes, offset + len(data))
-                sent = upload.send(number, [data], crc32c)
-                if self._order and self._hashes(upload):
-                    self._order.add(number, data)
-                elif self._order:
-                    self._order.give_up()
-                return sent
-            except BaseException:
-                if self._order:
-                    self._order.give_up()
-                raise
+        memory = _PartMemory(self.limits, self._part_bytes)
+        try:
+            if (part := self._next()) is None:
+                return None
+            number, offset, length = part
+            self.advance()
+            with self.way.source.open(
+                self._info.key, offset=offset, length=length, if_match=self._listed.etag
+            ) as reader:
+                data, crc32c = _received(reader, memory.buffer)
+            if len(data) != length:
+                raise changed(self.way.where, self._info.size_bytes, offset + len(data))
+            if self._order and self._hashes(upload):
+                self._order.add(number, data, memory)
+            elif self._order:
+                self._order.give_up()
+            return upload.send(number, [data], crc32c)
+        except BaseException:
+            if self._order:
+                self._order.give_up()
+            raise
+        finally:
+            memory.release()
 
     def _verified(
         self, upload: Upload, parts: list[UploadedPart], written: ObjectInfo
@@ -248,29 +251,57 @@ def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
     return buffer[:filled], crc32c
 
 
+class _PartMemory:
+    """The memory of a part, until every holder has released it."""
+
+    def __init__(self, limits: CopyLimits, size_bytes: int) -> None:
+        self._lent = ExitStack()
+        self.buffer = self._lent.enter_context(limits.part_buffer(size_bytes))
+        self._holders = 1
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+        self._lent.close()
+
+
 class _OrderedMd5:
-    """The MD5 of parts that arrive in any order; the thread of each waits for its turn."""
+    """The MD5 of parts that arrive in any order; each is held until all before it have come."""
 
     def __init__(self, count: int) -> None:
-        self._turn = threading.Condition()
+        self._lock = threading.Lock()
         self._md5 = hashlib.md5(usedforsecurity=False)
+        self._waiting: dict[int, tuple[memoryview, _PartMemory]] = {}
         self._next = 1
         self._count = count
         self._ended = False
 
-    def add(self, number: int, part: memoryview) -> None:
-        with self._turn:
-            self._turn.wait_for(lambda: self._ended or self._next == number)
-            if not self._ended:
-                self._md5.update(part)
+    def add(self, number: int, part: memoryview, memory: _PartMemory) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            memory.hold()
+            self._waiting[number] = part, memory
+            while self._next in self._waiting:
+                data, done = self._waiting.pop(self._next)
+                self._md5.update(data)
+                done.release()
                 self._next += 1
-                self._turn.notify_all()
 
     def give_up(self) -> None:
-        """Let no part wait any more, because a part will not come."""
-        with self._turn:
+        """Hold no parts any more, because a part will not come."""
+        with self._lock:
             self._ended = True
-            self._turn.notify_all()
+            for _, memory in self._waiting.values():
+                memory.release()
+            self._waiting.clear()
 
     def hexdigest(self) -> str | None:
         """Return the MD5, or None until all parts have come."""
