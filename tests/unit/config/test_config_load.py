@@ -36,7 +36,6 @@ def refused(text: str, *settings: str, **environ: str) -> LarderError:
 
 
 def problems_of(error: LarderError) -> list[Problem]:
-    """The code, the position and the key of each."""
     return [
         (each.code.removeprefix("config."), each.where, each.message.partition(": ")[0])
         for each in ProblemsError.of(error)
@@ -135,13 +134,6 @@ def test_unknown_names_are_refused(config_dir):
     for name in ("digit", "ImageNet", "../datasets/digits", "configs/datasets/files.yaml", ""):
         with larder_error("config.unknown_dataset", "configs/datasets"):
             load_dataset(config_dir, name)
-
-
-def test_an_unknown_cluster_and_a_missing_directory(config_dir):
-    unknown, missing = (config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")
-    for name, (folder, code) in (("local", unknown), (None, unknown), ("local", missing)):
-        with larder_error(f"config.{code}"):
-            load_cluster(folder, name)
 
 
 def test_cluster_settings_go_to_the_cluster(config_dir):
