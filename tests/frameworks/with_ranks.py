@@ -1,7 +1,5 @@
 """Ranks that PyTorch spawns, without variables in the environment, read their batches."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What PyTorch, TensorFlow and Keras have of rows of options, compared with the oracle."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -17,7 +15,6 @@ def no_server() -> Any:
 
 
 def main(place: str) -> list[str | None]:
-    """The first difference of each row."""
     lab = Lab(Path(place), no_server, no_server)
     rows = enumerate(FRAMEWORKS_FIXED)
     return [played(lab, row, number) for number, row in rows]

@@ -1,7 +1,5 @@
 """What PyTorch and torchdata read of a version: keys, batch by batch."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings
@@ -62,7 +60,6 @@ def keys_at(reader: Any, index: Any) -> Any:
 
 
 def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
-    """The map-style dataset."""
     samples = data.torch_samples("train", decode=True, size=6)
     found: dict[str, Any] = {
         "length": len(samples),
