@@ -5,8 +5,6 @@ folder tests/concurrency are skipped. With ``all``, as at every push, only tests
 are, and the machine must have every system. With ``nightly``, every case runs.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -72,7 +70,6 @@ GROUPS = (
     Group(
         (
             "tests/e2e/test_browser.py",
-            "tests/e2e/test_damaged_history.py",
             "tests/e2e/test_dataset_limits.py",
             "tests/e2e/test_deploying.py",
             "tests/e2e/test_interrupted_deploys.py",
@@ -83,7 +80,6 @@ GROUPS = (
             "tests/e2e/test_serving_pools.py",
             "tests/e2e/test_superseded_runs.py",
             "tests/integration/test_batch_processes.py",
-            "tests/integration/test_batches_elsewhere.py",
         ),
         ("deployments", "flows/runs", "larder/jobs", "tasks"),
     ),
@@ -93,12 +89,10 @@ GROUPS = (
             "tests/integration/test_docs_streaming.py",
             "tests/integration/test_docs_training.py",
             "tests/integration/test_frameworks.py",
-            "tests/integration/test_import_orders.py",
             "tests/integration/test_killed_training.py",
             "tests/integration/test_other_systems.py",
             "tests/integration/test_records_tensorflow.py",
             "tests/integration/test_slurm_jobs.py",
-            "tests/integration/test_spawned_ranks.py",
         ),
         (
             "docs/how-to",

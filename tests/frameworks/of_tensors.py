@@ -1,5 +1,7 @@
 """A function for workers that needs TensorFlow, as augmentation may."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import tensorflow as tf

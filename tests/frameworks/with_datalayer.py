@@ -1,5 +1,7 @@
 """What TensorFlow reads of caches of its own datasets."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os

@@ -1,5 +1,7 @@
 """Batches that DataLoaders of PyTorch and torchdata read without the dataset's own `loader`."""
 
+from __future__ import annotations
+
 import json
 import pickle
 import sys

@@ -1,5 +1,7 @@
 """Trains with the Trials and the Core API of docs/how-to/experiment-configs.md, off-cluster."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

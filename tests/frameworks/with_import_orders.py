@@ -3,6 +3,8 @@
 Nothing but the standard library may be imported before the frameworks are.
 """
 
+from __future__ import annotations
+
 import json
 import multiprocessing
 import sys

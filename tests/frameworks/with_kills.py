@@ -5,6 +5,8 @@ samples that steps of the optimizer took, in order. So the last checkpoint tells
 was killed has trained with each sample as often, and in the same order, as one that was not.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

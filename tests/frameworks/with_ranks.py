@@ -1,5 +1,7 @@
 """Ranks that PyTorch spawns, without variables in the environment, read their batches."""
 
+from __future__ import annotations
+
 import json
 import sys
 import warnings

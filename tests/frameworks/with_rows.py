@@ -1,5 +1,7 @@
 """What PyTorch, TensorFlow and Keras have of rows of options, compared with the oracle."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

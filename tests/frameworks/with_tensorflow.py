@@ -1,5 +1,7 @@
 """What TensorFlow and Keras read of a version."""
 
+from __future__ import annotations
+
 import json
 import sys
 from typing import Any

@@ -1,5 +1,7 @@
 """What PyTorch and torchdata read of a version: keys, batch by batch."""
 
+from __future__ import annotations
+
 import json
 import sys
 import warnings

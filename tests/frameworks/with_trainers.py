@@ -1,5 +1,7 @@
 """Runs sections of docs/how-to/training-frameworks.md, against versions in a bucket."""
 
+from __future__ import annotations
+
 import json
 import sys
 import warnings

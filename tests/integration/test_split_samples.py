@@ -18,11 +18,12 @@ from required import at_night, at_push
 
 import larder
 from larder import Choice, Reading
-from larder.errors import DamageError, LarderError, NotFoundError, RetryableError
+from larder.errors import DamageError, FatalError, LarderError, NotFoundError, RetryableError
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.split import SplitSamples
 from larder.samples.indexed import Sample
+from larder.shards.formats.recordio import MAGIC, ImageRecordReader
 from larder.store.delegate import DelegatingStore
 from tests.support.errors import larder_error
 from tests.support.servers import S3Server
@@ -228,8 +229,6 @@ def bucket(s3_env: S3Server, tmp_path: Path) -> Lab:
 
 
 class Silent(DelegatingStore):
-    """Of a server that does not answer."""
-
     def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
         raise unavailable().error
 
@@ -274,3 +273,24 @@ def test_from_a_bucket(tmp_path, bucket, monkeypatch):
     other = data.samples_of("train")
     assert numbered(other) == wanted
     assert len(list((tmp_path / "cache").glob("*.npz"))) == 2, "of two segments"
+
+
+def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):
+    """The reader of a format goes on in its shard, and only forwards."""
+    objects = {f"a/{number}.bin": 2 * MAGIC for number in range(4)}
+    fields = {"splits": {"train": "**"}, "cache": None, "validate": "none"}
+    lab = directory_lab(tmp_path, objects, **fields, shards={"format": "recordio"})
+    lab.prepare()
+    samples = larder.open(f"{lab.storage}/larder/d").samples_of("train")
+    read = ImageRecordReader.read
+
+    def stopped(reader, sample, parts=None):
+        read(reader, sample, parts)
+        raise FatalError("run.interrupted", "stopped")
+
+    samples[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageRecordReader, "read", stopped)
+        with pytest.raises(FatalError):
+            samples[1:]
+    assert [sample.parts["bin"] for sample in samples[1:]] == [2 * MAGIC] * 3
