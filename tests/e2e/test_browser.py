@@ -4,12 +4,14 @@
 """
 
 import io
+import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -216,6 +218,13 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     browser.see(".id", version)
     assert browser.images("img") == 2 + 24
     browser.picture("card", 1340)
+
+
+def test_what_a_form_cannot_run_is_refused_in_words(serving, browser):
+    form = f"{deployment(serving, 'digits')}/run?parameters="
+    browser.driver.get(form + quote(json.dumps({"dataset": "elsewhere"})))
+    browser.click("button[type=submit]", "Submit")
+    browser.see(".p-label__message--failed", "'elsewhere' is not one of ['digits', 'files'")
 
 
 @pytest.mark.nightly  # test_prefect_deployments.py cancels runs at a push

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from required import at_night
 
+from benchmarks import cache
+from benchmarks.packing.bodies import Body, Setting
+from benchmarks.packing.checks import check_all
+from benchmarks.packing.ours import turn, turn_of_two
 from tests.support.processes import run_python
 
 pytestmark = pytest.mark.push
 
 PYTHON = sys.executable
+KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 
 needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
 
@@ -63,3 +68,23 @@ def test_a_benchmark_runs_and_prints_its_document(name, tmp_path):
     check_targets(
         {case: facts for case, facts in cases.items() if name == "read" or "tar, " in case}
     )
+
+
+@needs_tar
+@pytest.mark.parametrize("name", KINDS)
+def test_packing_by_one_and_by_two_is_whole(name, tmp_path):
+    setting = Setting(tmp_path)
+    setting.prepare(Body("files", 12, 2_000))
+    for pack in (turn, turn_of_two) if name in ("webdataset", "tfrecord") else (turn,):
+        setting.clear()
+        assert set(pack(setting, name)) == {"synced", "unsynced"}
+        check_all(KINDS[name], setting, 12)
+        with pytest.raises(AssertionError):
+            check_all(KINDS[name], setting, 13)
+
+
+def test_the_benchmark_of_caches_says_that_tensorflow_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "installed", lambda packages: {})
+    with pytest.raises(SystemExit) as caught:
+        [*cache.measure(cache.PARSER.parse_args([]), tmp_path)]
+    assert "TensorFlow is not installed" in str(caught.value.code)

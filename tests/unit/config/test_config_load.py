@@ -136,6 +136,13 @@ def test_unknown_names_are_refused(config_dir):
             load_dataset(config_dir, name)
 
 
+def test_an_unknown_cluster_and_a_missing_directory(config_dir):
+    unknown, missing = (config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")
+    for name, (folder, code) in (("local", unknown), (None, unknown), ("local", missing)):
+        with larder_error(f"config.{code}"):
+            load_cluster(folder, name)
+
+
 def test_cluster_settings_go_to_the_cluster(config_dir):
     (config_dir / "clusters/c.yaml").write_text("storage: {url: '${A}'}\ncopy: {concurrency: 4}\n")
     (config_dir / "datasets/x.yaml").write_text(SOURCE)
