@@ -89,10 +89,12 @@ GROUPS = (
             "tests/integration/test_docs_streaming.py",
             "tests/integration/test_docs_training.py",
             "tests/integration/test_frameworks.py",
+            "tests/integration/test_import_orders.py",
             "tests/integration/test_killed_training.py",
             "tests/integration/test_other_systems.py",
             "tests/integration/test_records_tensorflow.py",
             "tests/integration/test_slurm_jobs.py",
+            "tests/integration/test_spawned_ranks.py",
         ),
         (
             "docs/how-to",

@@ -1,14 +1,11 @@
 """PyTorch, TensorFlow and Keras read a version in `.venv-readers`, each in one process."""
 
 import sys
-import uuid
-from dataclasses import replace
 from itertools import chain
-from sysconfig import get_path
 from typing import Any
 
 import pytest
-from pipeline_lab import directory_lab, images, png
+from pipeline_lab import directory_lab, png
 from required import read_with_frameworks
 
 import larder
@@ -151,62 +148,3 @@ def test_a_framework_that_is_not_installed_is_named(framework, address, monkeypa
         monkeypatch.setitem(sys.modules, name, None)
     with larder_error("config.missing_package"):
         getattr(larder.open(address), framework)("train")
-
-
-@pytest.fixture(scope="module")
-def of_ranks(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    objects = {f"train/{n % 3}-{n:02}.png": png(n) for n in range(22)}
-    folder = tmp_path_factory.mktemp("lab")
-    lab = directory_lab(folder, objects, splits={"train": "train/**"}, cache=None)
-    lab.prepare()
-    given = {"url": f"{lab.storage}/larder/d@latest", "folder": str(folder)}
-    return read_with_frameworks("with_ranks", given)
-
-
-@pytest.mark.push
-@pytest.mark.parametrize("how", ["threads", "loader", "forked", "spawned", "lazy"])
-def test_ranks_that_torch_spawns_divide_every_batch(of_ranks, how):
-    parts = zip(*(rank[how] for rank in of_ranks["ranks"]), strict=True)
-    assert [keys + others for keys, others in parts] == of_ranks["wanted"]
-
-
-@pytest.mark.push
-def test_a_rank_reads_everything_where_it_is_told_to(of_ranks):
-    assert [rank["all"] for rank in of_ranks["ranks"]] == [of_ranks["wanted"]] * 2
-
-
-KEYS = sorted(key.removesuffix(".png") for key in images() if key.endswith(".png"))
-
-
-@pytest.fixture(scope="module")
-def addresses(rclone_server, gcs_server, tmp_path_factory):
-    name = f"orders-{uuid.uuid4().hex[:12]}"
-    for server in (rclone_server, gcs_server):
-        server.create_bucket(name)
-    with pytest.MonkeyPatch.context() as patch:
-        for text in (rclone_server.environment | gcs_server.environment).items():
-            patch.setenv(*text)
-        folder = tmp_path_factory.mktemp("lab")
-        lab = directory_lab(folder, images(), splits={"train": "**"}, cache=None)
-        for root in (f"s3://{name}", f"gs://{name}"):
-            replace(lab, storage={"url": root}).prepare()
-        yield [f"{kind}://{name}/larder/d@latest" for kind in ("s3", "gs")]
-
-
-def imported(function, given):
-    # The environment of the frameworks has no gcsfs.
-    return read_with_frameworks("with_import_orders", [function, given, get_path("platlib")])
-
-
-@pytest.mark.push
-def test_buckets_are_read_whichever_framework_is_imported_first(addresses):
-    read = imported("first_framework", addresses)
-    assert read.keys() == {"here", "forked", "spawned"}
-    for place, (of_s3, of_gcs) in read.items():
-        assert sorted(of_s3) == sorted(of_gcs) == KEYS, place
-
-
-@pytest.mark.push
-def test_workers_whose_function_imports_tensorflow_read_a_bucket(addresses):
-    (before,), (after,) = imported("in_workers", addresses[:1])
-    assert sorted(before) == sorted(after) == KEYS
