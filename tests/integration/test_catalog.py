@@ -130,6 +130,15 @@ def test_two_versions_are_compared(grown, capsys):
     assert (sum(same["samples"].values()), same["samples"]["unchanged"], same["by"]) == (8, 8, [])
 
 
+def test_bytes_are_counted(grown, capsys):
+    lab, _ = grown
+    (dataset,) = printed(lab, capsys, "du")["datasets"]
+    usage = printed(lab, capsys, "du", "d")
+    total = sum(path.stat().st_size for path in lab.folder.rglob("*") if path.is_file())
+    assert sum(usage["bytes"].values()) == sum(dataset["bytes"].values()) == total
+    assert printed(lab, capsys, "du", "d", as_json=False).startswith("d: ")
+
+
 def test_a_sample_is_traced(grown, capsys, tmp_path):
     lab, versions = grown
     since = {"a/0": 1, "a/2": 0, "a/9": 1, "v/1": 1, "v/2": 2, "v/3": 0}
