@@ -1,7 +1,5 @@
 """Servers and an environment for all tests."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -5,8 +5,6 @@ folder tests/concurrency are skipped. With ``all``, as at every push, only tests
 are, and the machine must have every system. With ``nightly``, every case runs.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -72,7 +70,6 @@ GROUPS = (
     Group(
         (
             "tests/e2e/test_browser.py",
-            "tests/e2e/test_damaged_history.py",
             "tests/e2e/test_dataset_limits.py",
             "tests/e2e/test_deploying.py",
             "tests/e2e/test_interrupted_deploys.py",
@@ -83,7 +80,6 @@ GROUPS = (
             "tests/e2e/test_serving_pools.py",
             "tests/e2e/test_superseded_runs.py",
             "tests/integration/test_batch_processes.py",
-            "tests/integration/test_batches_elsewhere.py",
         ),
         ("deployments", "flows/runs", "larder/jobs", "tasks"),
     ),

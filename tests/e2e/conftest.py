@@ -1,7 +1,5 @@
 """A source of generated JPEGs, a Prefect server, and a place to run commands in."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -21,7 +19,6 @@ from tests.support.servers import free_port
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """A real Prefect server for the whole session."""
     home = tmp_path_factory.mktemp("prefect")
     server = PrefectServer(free_port(), home)
     program = str(Path(sys.executable).with_name("prefect"))
@@ -105,8 +102,6 @@ def named(reporting: Workplace, request: pytest.FixtureRequest) -> Callable[[], 
 
 @pytest.fixture
 def own_source(tmp_path: Path, source: Path) -> Callable[[Workplace], Path]:
-    """Gives a workplace a copy of the source, to be changed."""
-
     def copy(place: Workplace) -> Path:
         folder = place.folder / "source"
         shutil.copytree(source, folder)

@@ -1,7 +1,5 @@
 """``make serve`` in a folder that looks like a checkout."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

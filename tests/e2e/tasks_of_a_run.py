@@ -113,8 +113,6 @@ def window(name: str, *, fails: bool) -> dict[str, Any]:
 
 
 def kept_results() -> list[int]:
-    """Count the results that Prefect has kept when each of two steps runs."""
-
     def step(job: Any, *, progress: Any) -> dict[str, int]:
         return {"results": len(FlowRunContext.get().run_results)}  # type: ignore[union-attr]
 

@@ -1,7 +1,5 @@
 """A run that waits for a limit: with a slow server, and for a slot of a killed run, or of none."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

@@ -5,8 +5,6 @@ server, its database and the worker are those of deployments/compose.yaml: the s
 variables, but for names of hosts and ports, and how often Prefect looks.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -115,7 +113,6 @@ class Composed:
             process.wait(120)
 
     def start_files(self, *settings: str) -> dict[str, Any]:
-        """A run of the dataset ``files``, whose source is in a Secret block."""
         variables = {"env": {"LARDER_SOURCE": "{{ prefect.blocks.secret.larder-source }}"}}
         form = {"dataset": "files", "advanced": {"settings": [*FAST, *settings]}}
         return self.server.submit("prepare/files", form, job_variables=variables)

@@ -1,7 +1,5 @@
 """A deploy that is interrupted between two requests, and then repeated, ends as any other."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -94,8 +92,6 @@ def deploy(team: str, **options: Any) -> Deployed:
 
 
 def shown(server: PrefectServer, team: str) -> str:
-    """What is on the server of a team."""
-
     def common(value: Any) -> Any:
         if isinstance(value, list):
             return [common(each) for each in value]
@@ -112,7 +108,6 @@ def shown(server: PrefectServer, team: str) -> str:
 
 
 def change(checkout: Path) -> None:
-    """Change one schedule of the file and add one."""
     document = json.loads((checkout / FILE).read_text())
     digits = document["deployments"][0]
     digits["schedules"][0]["interval"] = 1800

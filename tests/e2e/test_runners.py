@@ -1,7 +1,5 @@
 """The batches of a flow run on Dask and Ray: the same bytes as here, also if a worker is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -10,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -117,7 +114,6 @@ def with_one_killed(
 
 
 def same_as_here(place: Workplace, name: str, document: dict[str, Any]) -> None:
-    """The version has the shards that a run in this process makes."""
     root = place.storage / "larder" / name
     shards = {path.name: path.read_bytes() for path in root.glob("segments/*/shards/*/*.tar")}
     again = place.folder / "again"
@@ -177,18 +173,17 @@ def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, n
     assert states == {"COMPLETED"}
 
 
-def ray_workers(place: Workplace) -> list[int]:
-    return [pid for pid, line in place.processes().items() if line.startswith("ray::copy")]
-
-
 @needs_both
 def test_a_local_ray_of_which_a_worker_is_killed(reporting, named):
     name = named()
     kind = ("--set", "cluster.runner.kind=ray")
+
+    def ray_workers() -> list[int]:
+        return [pid for pid, line in reporting.processes().items() if line.startswith("ray::copy")]
+
     with TemporaryDirectory(prefix="ray-") as folder:  # its sockets need a short path
         reporting.environment["RAY_TMPDIR"] = folder
-        workers = partial(ray_workers, reporting)
-        document = with_one_killed(reporting, name, workers, *kind)
+        document = with_one_killed(reporting, name, ray_workers, *kind)
         wait_until(lambda: not reporting.processes())
     same_as_here(reporting, name, document)
 

@@ -1,7 +1,5 @@
 """What people do with ``make serve``: start runs by their forms, cancel them, lose a worker."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -42,14 +40,12 @@ def state(serving: Serving, run: Run) -> dict[str, str]:
 
 
 def planned(serving: Serving, deployment: str) -> list[Run]:
-    """The runs of a schedule of a deployment, the next one first."""
     question = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
     runs = serving.server.post("/flow_runs/filter", question)
     return [run for run in runs if run["auto_scheduled"]]
 
 
 def cancelled(serving: Serving, run: Run) -> None:
-    """Cancel a run, as the UI's button does."""
     serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
     assert serving.server.ended(run)["state_type"] == "CANCELLED"
 

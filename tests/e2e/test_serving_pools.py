@@ -1,7 +1,5 @@
 """``flows.serve --pool``: the only worker of its pool, which deploys only if told to."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -48,8 +46,6 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server) -> Ca
 
 @pytest.fixture
 def online(prefect_server) -> Callable[[str, str], None]:
-    """Has a worker of a pool say that it is online."""
-
     def beat(pool: str, name: str) -> None:
         prefect_server.post("/work_pools/", {"name": pool, "type": "process"})
         prefect_server.post(f"/work_pools/{pool}/workers/heartbeat", {"name": name})

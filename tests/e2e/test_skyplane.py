@@ -55,8 +55,6 @@ def server(python: Path) -> Iterator[S3Server]:
 
 
 class AsAws(DelegatingStore):
-    """A bucket of the local server, as if it were one of AWS."""
-
     @property
     def features(self) -> Features:
         return replace(super().features, place=BucketPrefix("s3", "", self.url.split("/")[2], ""))
@@ -151,8 +149,6 @@ def lab(
 
 
 class OnBytes(NullProgress):
-    """Calls something once, when the first bytes are at the target."""
-
     def __init__(self, action: Callable[[], None]) -> None:
         self._action: Callable[[], None] | None = action
 

@@ -30,7 +30,6 @@ def shards(place: Workplace) -> list[Path]:
 
 
 def flip(path: Path, place: int = 5_000) -> bytes:
-    """Flip a bit; returns the bytes of before."""
     before = path.read_bytes()
     damaged = bytearray(before)
     damaged[place] ^= 4

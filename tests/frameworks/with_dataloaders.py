@@ -51,7 +51,6 @@ def by(dataset: BatchDataset, workers: int, **options: Any) -> dict[str, Any]:
 
 
 def resumed(workers: int) -> list[list[str]]:
-    """The rest of an epoch after two batches."""
     one, other = made(), made()
     taken = iter(one.loader())
     next(taken), next(taken)
@@ -76,7 +75,6 @@ def unshared() -> BatchDataset:
 
 
 def kinds() -> list[str]:
-    """The type of a batch, which functions such as `tree_map` ask for."""
     one = {"batch_size": None, "num_workers": 1}
     own = {"collate_fn": lambda batch: batch}
     pairs = made(collate=tuple).loader(**own)

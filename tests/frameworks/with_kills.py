@@ -48,7 +48,6 @@ class Run(NamedTuple):
 
     @property
     def checkpoint(self) -> Path | None:
-        """The newest checkpoint."""
         steps = {int(re.findall(r"\d+", path.name)[-1]): path for path in self.folder.glob("*/*-*")}
         return steps[max(steps)] if steps else None
 
@@ -72,7 +71,6 @@ class Run(NamedTuple):
         return step
 
     def end(self, trail: Any) -> None:
-        """Write down what the model was trained with, when training is over."""
         (self.folder / "end.json").write_text(json.dumps([*map(int, trail)]))
 
 
@@ -383,7 +381,6 @@ def killed_and_resumed(
 
 
 def cases(program: str) -> list[str]:
-    """The recipes of a program, each with each of its options."""
     recipes = PROGRAMS[program].items()
     return [f"{heading}: {option}" for heading, (_, words) in recipes for option in words.split()]
 

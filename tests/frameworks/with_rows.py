@@ -17,7 +17,6 @@ def no_server() -> Any:
 
 
 def main(place: str) -> list[str | None]:
-    """The first difference of each row."""
     lab = Lab(Path(place), no_server, no_server)
     rows = enumerate(FRAMEWORKS_FIXED)
     return [played(lab, row, number) for number, row in rows]

@@ -62,7 +62,6 @@ def keys_at(reader: Any, index: Any) -> Any:
 
 
 def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
-    """The map-style dataset."""
     samples = data.torch_samples("train", decode=True, size=6)
     found: dict[str, Any] = {
         "length": len(samples),

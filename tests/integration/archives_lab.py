@@ -1,7 +1,5 @@
 """Sources with archives for tests: tars, and tars of tars as ImageNet ships."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Callable, Mapping
@@ -16,13 +14,11 @@ from tests.support.stores import RecordedCall, Recorder
 
 
 def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
-    """From a directory with archives to another directory."""
     lab = directory_lab(folder, objects, **fields)
     return replace(lab, source={"url": lab.source, "archives": "expand"})
 
 
 def with_source(lab: Lab, **fields: Any) -> Lab:
-    """The same with further fields of the source."""
     return replace(lab, source={**dict(lab.source), **fields})
 
 
@@ -33,7 +29,6 @@ def samples(lab: Lab, document: DOCUMENT | None = None) -> dict[str, dict[str, b
 
 
 def tar(members: Mapping[str, bytes]) -> bytes:
-    """An archive of files."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as file:
         for name, data in members.items():
@@ -44,7 +39,6 @@ def tar(members: Mapping[str, bytes]) -> bytes:
 
 
 def by_class(classes: str = "abc") -> dict[str, dict[str, bytes]]:
-    """The images of each class, by their base names."""
     found: dict[str, dict[str, bytes]] = {}
     for key, data in images(classes).items():
         folder, _, name = key.partition("/")
@@ -53,7 +47,6 @@ def by_class(classes: str = "abc") -> dict[str, dict[str, bytes]]:
 
 
 def imagenet(classes: str = "abc") -> bytes:
-    """A tar with one tar for each class."""
     return tar({f"{name}.tar": tar(members) for name, members in by_class(classes).items()})
 
 

@@ -1,7 +1,5 @@
 """Tags, leases and cleans of a dataset of `pipeline_lab`, as their commands do them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipeline_lab import DOCUMENT, Lab, png

@@ -1,7 +1,5 @@
 """The S3 servers, an empty bucket, processes that are noted, and a dataset of small texts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Copies between two places for tests, with every call counted."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Growing datasets between two buckets in memory, or from a directory, with every call counted."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import re
@@ -53,19 +51,15 @@ class Costs:
     calls: tuple[RecordedCall, ...]
 
     def written(self, *kinds: str) -> int:
-        """Bytes written."""
         return sum(call.size_bytes for call in self._calls(WRITTEN, kinds))
 
     def wrote(self, *kinds: str) -> list[str]:
-        """Keys that were written."""
         return [call.key for call in self._calls(WRITTEN, kinds)]
 
     def read(self, *kinds: str) -> int:
-        """Bytes read."""
         return sum(call.size_bytes for call in self._calls(READ, kinds))
 
     def opened(self, *kinds: str) -> list[str]:
-        """Keys that were read, wholly or in part."""
         return [call.key for call in self._calls(READ, kinds)]
 
     @property
@@ -79,7 +73,6 @@ class Costs:
 
 
 def counted(lab: Lab, run: Callable[..., DOCUMENT], **fields: Any) -> Costs:
-    """A run, with its calls."""
     with between(recorder := Recorder()):
         document = run(**fields)
     return Costs(document, tuple(call for each in recorder.stores for call in _named(lab, each)))

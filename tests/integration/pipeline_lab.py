@@ -84,7 +84,6 @@ def shard_names(published: Published) -> dict[str, str]:
 
 
 def failed(lab: Lab, **fields: Any) -> list[str]:
-    """The keys of the samples that a run failed for."""
     with pytest.raises(RunError) as caught:
         lab.prepare(**fields)
     return [failure.key for failure in caught.value.report.failures]
@@ -98,7 +97,6 @@ def flip(path: Path) -> None:
 
 
 def write(url: str | Path, objects: Mapping[str, bytes], **options: Any) -> None:
-    """Put objects into a store."""
     with opened(url, **options) as store:
         for key, data in objects.items():
             store.put(key, data)
@@ -113,7 +111,6 @@ Listing = dict[str, tuple[int, str, int]]
 
 
 def listing(url: str | Path, **options: Any) -> Listing:
-    """Size, etag and time of every object."""
     with opened(url, **options) as store:
         return {
             info.key: (info.size_bytes, info.etag, info.modified_us)
@@ -123,7 +120,6 @@ def listing(url: str | Path, **options: Any) -> Listing:
 
 
 def reach(server: S3Server) -> dict[str, str]:
-    """How a store reaches a server."""
     return {"endpoint": server.endpoint, "region": server.region}
 
 
@@ -152,7 +148,6 @@ class Lab:
         return prepare(self.settings(**more)._replace(compact=True))
 
     def recorded(self, **more: Any) -> tuple[DOCUMENT, Recorder]:
-        """A run, and all its calls."""
         with between(recorder := Recorder()):
             return self.prepare(**more), recorder
 
@@ -193,12 +188,10 @@ class Lab:
         return path
 
     def check(self) -> dict[str, Published]:
-        """Everything that is published, checked."""
         with self.opened_root() as root:
             return check_all(root)
 
     def only(self) -> Published:
-        """The one version."""
         (published,) = self.check().values()
         return published
 

@@ -36,7 +36,6 @@ BOXES = {
 
 
 def table(**changed: str) -> list[dict[str, Any]]:
-    """A row for each image."""
     return [
         {"file_name": name, "caption": f"it is, {at}", "score": at, "species": f"s{at % 2}"}
         | ({"caption": changed[name]} if name in changed else {})

@@ -117,7 +117,6 @@ FIELDS = {name: field for name, field in DECODED.items() if name != "splits"}
 
 
 def classes(names: str) -> dict[str, bytes]:
-    """An archive for each class."""
     found = by_class()
     return {f"{name}.tar": tar(found[name]) for name in names}
 

@@ -1,10 +1,14 @@
 """Batches in processes of their own: the same shards, errors and stops as in one process."""
 
 import hashlib
+import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +25,11 @@ from larder.jobs.results import RunError
 from larder.jobs.step_runner import InlineRunner
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.preparing import prepare
-from larder.progress import StageTimes
+from larder.progress import NullProgress, StageTimes
 from larder.segments import cache_step, shard
 from larder.segments.segment_job import Job
 from larder.store import open_store
+from larder.verify.verifying import VerifySettings, verify
 from tests.support.errors import larder_error
 from tests.support.processes import is_running
 
@@ -187,8 +192,6 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path, started):
 
 
 class Bucket:
-    """A store without local paths."""
-
     def __init__(self, folder: str) -> None:
         self._store = open_store(folder)
 
@@ -232,3 +235,35 @@ def test_what_only_this_process_has_stays_here(place, divided, tmp_path):
     settings = lab.settings()
 
     assert crew.reachable(settings.dataset.source, settings.cluster.storage) is divided
+
+
+MOST_BYTES = 64 * 1024
+
+
+def _run(sent: bytes) -> Any:
+    step, job, batch = pickle.loads(sent)
+    return step(job, batch, progress=NullProgress(), concurrent_batches=1)
+
+
+class ElsewhereRunner(InlineRunner):
+    def __init__(self) -> None:
+        super().__init__(2, StageTimes())
+        self.sizes: dict[str, int] = {}
+
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
+        sent = [pickle.dumps((step, job, batch)) for batch in batches]
+        self.sizes[step.__name__] = max(map(len, sent))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return list(pool.map(_run, sent))
+
+
+def test_every_batch_runs_in_another_process(tmp_path):
+    lab = directory_lab(tmp_path, images("abc", 20), mirror=True)
+    settings, runner = lab.settings(), ElsewhereRunner()
+    document = prepare(settings, runner)
+    assert document["copied"]["count"] == document["objects"]["count"]
+    lab.check()
+    verified = verify(VerifySettings(settings), runner)
+    assert verified["found"] == 0
+    assert set(runner.sizes) == {"copy_objects", "shard_batch", "cache_split", "verify_batch"}
+    assert max(runner.sizes.values()) < MOST_BYTES, runner.sizes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from required import at_night
 
+from benchmarks import cache
 from benchmarks.packing.bodies import Body, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import turn, turn_of_two
@@ -80,3 +81,10 @@ def test_packing_by_one_and_by_two_is_whole(name, tmp_path):
         check_all(KINDS[name], setting, 12)
         with pytest.raises(AssertionError):
             check_all(KINDS[name], setting, 13)
+
+
+def test_the_benchmark_of_caches_says_that_tensorflow_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "installed", lambda packages: {})
+    with pytest.raises(SystemExit) as caught:
+        [*cache.measure(cache.PARSER.parse_args([]), tmp_path)]
+    assert "TensorFlow is not installed" in str(caught.value.code)

@@ -50,7 +50,6 @@ no_function = 1
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The file of the module ``own_builder``."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "own_builder.py").write_text(MODULE)

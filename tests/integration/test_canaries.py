@@ -86,7 +86,6 @@ def test_every_field(refused, key, is_text, monkeypatch):
 
 
 def put(key: str, value: str) -> None:
-    """Write a dataset and a cluster file, one field of which has that value."""
     dataset: dict[str, Any] = {"source": {"url": "source"}}
     cluster: dict[str, Any] = {"storage": {"url": "local"}}
     *path, last = key.removeprefix("cluster.").split(".")

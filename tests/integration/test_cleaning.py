@@ -16,15 +16,28 @@ from pipeline_lab import Lab, directory_lab, images, memory_lab, png, reach, wri
 from larder.catalog.cleaning import clean_lines
 from larder.catalog.leasing import lease_lines
 from larder.catalog.usage import usage
+from larder.copy import uploads
+from larder.disk import DRAFT_PREFIX
 from larder.errors import DamageError
 from larder.manifest.sealed import seal, unseal
 from larder.pipeline.configs import emit
-from larder.store.base import Store
+from larder.segments.mirror import PLACE as MIRROR
+from larder.store import open_store
+from larder.store.base import BucketPrefix, Features, Store
+from larder.store.delegate import DelegatingStore
 from larder.versions import layout
-from larder.versions.leases import Tombstone, read_tombstones
+from larder.versions.leases import Claim, Tombstone, read_tombstones
 from tests.support.errors import larder_error
 from tests.support.runs import between
-from tests.support.stores import FaultyStore, KeyStop, UnconditionalStore, denied, keys_of
+from tests.support.stores import (
+    FaultyStore,
+    KeyStop,
+    Recorder,
+    UnconditionalStore,
+    denied,
+    keys_of,
+    unavailable,
+)
 
 SOURCE = images("ab", 2)
 
@@ -384,3 +397,67 @@ def test_a_segment_goes_with_the_version_that_another_tombstone_names(tmp_path, 
     assert lab.check().keys() == {second}
     assert not list((lab.folder / units[1]).rglob("*.*"))
     assert cleaned(lab)["status"] == "current"
+
+
+RECORD = f"{MIRROR.uploads}0.json"
+
+
+class UploadingStore(DelegatingStore):
+    """Says that the inner store has uploads in parts."""
+
+    @property
+    def features(self) -> Features:
+        return replace(self.inner.features, place=BucketPrefix("s3", "", "b", ""))
+
+
+def test_recorded_uploads_stay_while_a_run_is_in_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", -1.0)
+    lab = memory_lab(tmp_path)
+    with between():
+        lab.prepare()
+    with lab.opened_root() as root:
+        root.put(RECORD, b'{"upload": "u", "object": ["k"]}')
+        Claim.of_run([]).take(root)
+        with between(UploadingStore):
+            cleaned(lab)
+        assert RECORD in keys_of(root)
+
+
+def test_an_upload_with_a_record_stays_also_if_the_record_cannot_be_read(monkeypatch):
+    faulty = FaultyStore(open_store("memory://records"))
+    store, calls = UploadingStore(faulty), []
+    monkeypatch.setattr(store, "abort_uploads", lambda seconds, kept: calls.append(kept))
+    faulty.put(RECORD, b'{"upload": "u", "object": ["k"]}')
+    records = uploads.UploadRecords(store, MIRROR.uploads)
+    records.abort_unrecorded()
+    assert calls == [{"u"}]
+    faulty.add("get", unavailable(), times=None)
+    records.abort_unrecorded()
+    records.abort_recorded(1 << 62)
+    assert calls == [{"u"}]
+    assert keys_of(faulty) == [RECORD]
+
+
+@pytest.mark.parametrize("plan_only", [False, True])
+def test_old_uploads_are_aborted_if_nothing_is_due(tmp_path, monkeypatch, plan_only):
+    monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", -1.0)
+    lab, recorder = memory_lab(tmp_path), Recorder()
+    with between():
+        lab.prepare()
+    with lab.opened_root() as root:
+        root.put(RECORD, b'{"upload": "u", "object": ["k"]}')
+        with between(lambda store: UploadingStore(recorder(store))):
+            assert cleaned(lab, grace="24h", plan_only=plan_only)["status"] == "current"
+        assert bool(recorder.keys("abort_uploads")) != plan_only
+        assert (RECORD in keys_of(root)) == plan_only
+
+
+@pytest.mark.parametrize(("grace", "stays"), [("0h", False), ("24h", True)])
+def test_temporary_files_are_removed_without_a_grace_time(tmp_path, grace, stays):
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    left = lab.folder / "work" / f"{DRAFT_PREFIX}{'0' * 24}"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"x")
+    assert cleaned(lab, grace=grace)["status"] == "current"
+    assert left.exists() == stays

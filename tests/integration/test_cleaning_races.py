@@ -5,8 +5,6 @@ either succeed or are refused because of the clean. Cleans that are killed, and 
 overlap: tests/oracle/test_oracle_cleaning.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

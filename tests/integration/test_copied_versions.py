@@ -2,25 +2,55 @@
 
 import json
 import multiprocessing
+import os
+import re
 import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, images, reach, write
-from reading_lab import killed_while_it_copies
 from required import at_push
 from ruamel.yaml import YAML
 
 import larder
 from larder.cli.main import dispatch
 from larder.config.load import load_template
+from larder.config.models.cluster import Limits
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
+from larder.experiments.advice import advise
+from larder.experiments.consumers.registry import consumer_configs
+from larder.experiments.facts import Facts
 from larder.readers.data import Data
 from larder.store import download
+from larder.store.own_files import read_digest
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
+
+
+def killed_while_it_copies(copy: Callable[[Path], object], folder: Path, after: int) -> None:
+    """Copy to a folder, in a process that is killed within the file after so many."""
+
+    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
+        nonlocal after
+        after -= 1
+        if after < 0:
+            write(b"begun")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_digest(store, key, write)
+
+    def run() -> None:
+        download.read_digest = deadly  # type: ignore[assignment]
+        copy(folder)
+
+    killed = multiprocessing.get_context("fork").Process(target=run)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FIELDS: dict[str, Any] = {"splits": {"training": ["a/**", "b/**"], "validation": "c/**"}}
@@ -194,3 +224,18 @@ def test_the_init_container_of_a_job_downloads_what_its_variables_name(
     shards = expand_braces(variables["LARDER_SHARDS_TRAINING"])
     assert all(Path(shard).exists() for shard in shards)
     assert larder.open(variables["LARDER_LOCATION"]).splits.keys() == {"training", "validation"}
+
+
+def test_a_version_that_omits_samples_is_copied_as_advised(tmp_path):
+    lab = directory_lab(tmp_path, cache=None, growth={"removals": "omit"})
+    lab.prepare()
+    lab.remove("a/01.png")
+    lab.prepare()
+    facts = Facts("determined", consumer_configs("determined").DELIVERIES, 10**9, 10, omitted=1)
+    bucket = advise(facts, Limits()).choose("bucket", where="")
+    (call,) = re.findall(r"larder\.open\(\)\.(\w+)\(DIRECTORY\)", bucket.deciding.sentence)
+    data = larder.open(lab.root)
+    copy = larder.open(getattr(data, call)(tmp_path / "node"))
+    found = {split: sorted(key for key, *_ in copy.samples(split)) for split in copy.splits}
+    assert found == {split: sorted(key for key, *_ in data.samples(split)) for split in data.splits}
+    assert sum(map(len, found.values())) == 11

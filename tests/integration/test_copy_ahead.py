@@ -3,8 +3,6 @@
 Skyplane itself needs clouds, or the test of its own: here something else is in its place.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace

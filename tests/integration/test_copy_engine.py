@@ -1,7 +1,5 @@
 """The native engine between real servers and directories: ways, proofs, and what is kept."""
 
-from __future__ import annotations
-
 import random
 import threading
 import uuid
@@ -48,7 +46,6 @@ PAIRS = [
 
 
 def limits_of(**options: Any) -> CopyLimits:
-    """Limits of one copy, which count its failures."""
     return CopyLimits(8, ByteBudget(64 * MIB), part_bytes=PART_BYTES, **options)
 
 

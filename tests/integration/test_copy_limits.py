@@ -1,7 +1,5 @@
 """What a copy may take: a stop that no server delays, and memory."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -32,7 +30,6 @@ MIB = 1 << 20
 
 
 def limits_of() -> CopyLimits:
-    """Limits of one copy, which count its failures."""
     return CopyLimits(4, ByteBudget(64 * MIB))
 
 

@@ -1,7 +1,5 @@
 """Copies: what is copied and what is not, and every request that it takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -90,16 +88,6 @@ def test_without_changes_there_are_only_listings(lab):
     assert counts(storage) == {"list": 2, "get": 1, "open": 1, **heads}
     assert own(storage, "get", "open") == ["copy.json", "manifest"]
     assert lab.own() == before
-
-
-def test_what_was_altered_at_the_storage_is_copied_again(lab):
-    lab.copy()
-    write(lab.storage, {KEY: b"x" * len(OBJECTS[KEY])})
-    with opened(lab.storage) as store:
-        store.delete("a/001.bin")
-    done = lab.copy()
-    assert (done["copied"]["count"], done["replaced"]) == (2, 1)
-    assert lab.there() == contents(lab.source)
 
 
 def test_what_is_gone_from_the_source_stays_and_is_counted(lab):
@@ -199,13 +187,11 @@ UNLISTED = {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}
 
 
 def unlistable(lab: CopyLab) -> None:
-    """Two paths in the source that cannot be listed."""
     Path(lab.source, "a/link").symlink_to("nowhere")
     Path(os.fsdecode(os.fsencode(lab.source) + b"/b/caf\xe9")).write_bytes(b"")
 
 
 def failed_copy(lab: CopyLab, **options: Any) -> tuple[RunError, dict[str, str]]:
-    """The error of a copy, and the codes of all that it lists, by key."""
     with pytest.raises(RunError) as caught:
         lab.copy(**options)
     error = caught.value

@@ -1,7 +1,5 @@
 """Copies between real S3 servers and directories."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from contextlib import suppress
@@ -36,7 +34,6 @@ OBJECTS = {
 
 @pytest.fixture
 def server(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The server of the environment."""
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     server.create_bucket("copying")

@@ -1,7 +1,5 @@
 """Copies and prunes that are stopped at any write, and the runs after them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -53,10 +51,6 @@ def change(lab: CopyLab) -> None:
     lab.remove("b/05.bin")
 
 
-def nothing(_lab: CopyLab) -> None:
-    pass
-
-
 def copied(lab: CopyLab) -> Any:
     return lab.copy()
 
@@ -68,7 +62,7 @@ def pruned(lab: CopyLab) -> Any:
 
 SCENES: dict[str, tuple[Callable[[CopyLab], None], Callable[[CopyLab], Any]]] = {
     "change": (change, copied),
-    "first copy": (nothing, copied),
+    "first copy": (lambda _lab: None, copied),
     "prune": (change, pruned),
 }
 

@@ -25,8 +25,6 @@ SAMPLES, EPOCHS, TRIALS, NODES, RANKS = 96, 2, 2, 2, 2
 
 @dataclass
 class Counting(FakeS3):
-    """Counts the bytes of shards and caches that it sends."""
-
     sent_bytes: int = 0
 
     def answer(self, ask: Ask) -> Say:
@@ -58,7 +56,6 @@ def published(request, tmp_path_factory) -> tuple[Counting, Path]:
 
 
 def train(delivery: str, node: int, place: Path) -> None:
-    """Do on a node what training does with a delivery."""
     for rank in range(node * RANKS, (node + 1) * RANKS):
         data = larder.open("s3://bucket/larder/d", cache_dir=place / "cache")
         if delivery == "download":

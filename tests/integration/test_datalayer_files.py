@@ -70,7 +70,6 @@ def fetched(monkeypatch):
 
 
 def joined() -> None:
-    """Wait until the threads have fetched what they are to fetch."""
     for thread in threading.enumerate():
         if thread.name == "larder-files":
             thread.join()

@@ -38,7 +38,6 @@ def train(storage: Any, name: str = "d", count: int = 10, **options: Any) -> Any
 
 
 def copies(tmp_path: Path) -> list[str]:
-    """The names of the datasets that have a copy."""
     folder = tmp_path / "local/yogadl_local_cache"
     return sorted(path.parts[-3] for path in folder.rglob("*.mdb"))
 
@@ -167,7 +166,6 @@ def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
 
 @pytest.fixture
 def google(gcs_server, tmp_path, monkeypatch):
-    """The URL of an empty folder of a bucket of Google's."""
     gcs_server.create_bucket("removing")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))

@@ -14,7 +14,6 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
-from reading_lab import LIGHT
 from required import at_push
 
 import larder
@@ -22,6 +21,19 @@ from larder.datalayer import layer_files, stored
 from larder.store import open_store
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
+
+LIGHT = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        heavy = ("prefect", "pyarrow", "pydantic", "yaml", "boto3", "gcsfs", "PIL", "tensorflow")
+        if name.partition(".")[0] in heavy:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+"""Begins a program that cannot import what a light install lacks."""
 
 
 def train(storage: Any, elements: Any = range(10), **options: Any) -> Any:
@@ -33,7 +45,6 @@ def keys(url: str) -> list[str]:
 
 
 def calls(store: Any, name: str, before: Any) -> Any:
-    """A store that calls ``before`` before it does something."""
     done = getattr(store, name)
 
     def method(*arguments: Any, **options: Any) -> Any:

@@ -5,22 +5,109 @@ entrypoint sources ``startup-hook.sh`` in bash with ``-e`` and ``-x``.
 """
 
 import ast
+import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from determined_lab import Trials, delivered, document, downloads, variables
-from pipeline_lab import Lab, directory_lab, images, reach, write
+from pipeline_lab import Lab, directory_lab, images, png, reach, write
 from required import at_push
+from ruamel.yaml import YAML
 
+import larder
 from larder.config.models.cluster import CONTEXT_BYTES
+from larder.errors import ConfigError
 from tests.support.errors import larder_error
+from tests.support.processes import CHECKOUT
 from tests.support.runs import TEMPLATE
 from tests.support.servers import S3Server
+
+READ = """
+import json, larder
+data = larder.open()
+found = {
+    split: [[key, label, {ext: part.hex() for ext, part in parts.items()}]
+            for key, label, parts in data.samples(split)]
+    for split in data.splits
+}
+print(json.dumps({"version": data.version, "found": found}))
+"""
+ENTRYPOINT = 'set -e -x\n[ -f startup-hook.sh ] && source startup-hook.sh\nset +x\npython3 -c "$1"'
+"""What Determined's does, as far as it matters here."""
+
+
+class Trials:
+    """Runs of training code, each in a new container: a new work directory."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        bin_ = folder / "bin"
+        bin_.mkdir(parents=True)
+        (bin_ / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (bin_ / "python3").chmod(0o755)
+        path = f"{bin_}:{os.environ['PATH']}"
+        own = {"PATH": path, "PYTHONPATH": str(CHECKOUT), "HOME": str(folder)}
+        self.environment = {**environment, **own}
+
+    def run(self, output: Path, code: str = READ) -> tuple[int, str, str]:
+        """Submit what was emitted, as ``det experiment create OUT/experiment.yaml OUT``."""
+        work = Path(tempfile.mkdtemp(dir=self.folder))
+        shutil.copytree(output, work, dirs_exist_ok=True)
+        config = YAML(typ="safe").load(work / "experiment.yaml")
+        variables = config.get("environment", {}).get("environment_variables", [])
+        done = subprocess.run(
+            ["bash", "-c", ENTRYPOINT, "entrypoint", code],
+            cwd=work,
+            env={
+                **self.environment,
+                "DET_EXPERIMENT_CONFIG": json.dumps(config),
+                **dict(each.split("=", 1) for each in variables),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def read(self, lab: Lab) -> dict[str, Any]:
+        """The config of a trial that has read what was published."""
+        status, out, err = self.run(lab.output)
+        assert status == 0, err
+        read = json.loads(out.splitlines()[-1])
+        published = lab.newest()
+        assert read["version"] == published.version.id
+        assert read["found"] == {
+            split: [[s.key, s.label, {e: p.hex() for e, p in s.parts.items()}] for s in samples]
+            for split, samples in published.samples.items()
+        }
+        return document(lab)
+
+
+def document(lab: Lab) -> dict[str, Any]:
+    config: dict[str, Any] = YAML(typ="safe").load(lab.output / "experiment.yaml")
+    return config
+
+
+def delivered(lab: Lab, delivery: str, **cluster: Any) -> dict[str, Any]:
+    return lab.prepare(experiment={"delivery": delivery}, cluster=cluster)
+
+
+def downloads(tmp_path: Path) -> dict[str, Any]:
+    """As on a node, where host and container see it under the same path."""
+    path = str(tmp_path / 'node/it\'s `id`; & "here"')
+    return {"downloads": {"host_path": path, "container_path": path}}
+
+
+def variables(lab: Lab) -> dict[str, str]:
+    entries = document(lab)["environment"]["environment_variables"]
+    return dict(entry.split("=", 1) for entry in entries)
+
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -240,3 +327,72 @@ def test_model_code_and_data_have_one_limit(directory, limit):
     run = delivered(directory, "inline", consumer=consumer)
     config = directory.output / "experiment.yaml"
     assert run["command"] == f"det experiment create {config} {directory.output}"
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("claim", [None, "team-data"])
+def test_a_trial_reads_the_copy_on_its_node(claim, tmp_path):
+    directory = directory_lab(tmp_path, cache=None)
+    storage = str(tmp_path / "local")
+    mount = {"host_path": storage, "container_path": storage, "claim": claim}
+    nodes = {"mounts": [mount], **downloads(tmp_path)}
+    delivered(directory, "download", nodes=nodes)
+    config = Trials(tmp_path / "trials", {}).read(directory)
+    copy = Path(config["data"]["path"])
+    assert copy.is_relative_to(nodes["downloads"]["container_path"])
+    assert sorted(path.name for path in copy.rglob("*.tar")) == sorted(
+        Path(shard).name for shard in directory.newest().shards
+    )
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    return lab
+
+
+def config_of(lab: Lab) -> str:
+    """As Determined gives it to a container: JSON."""
+    (path,) = Path(str(lab.output)).rglob("experiment.yaml")
+    return json.dumps(YAML(typ="safe").load(path))
+
+
+def test_a_trial_opens_the_version_of_its_config(lab, monkeypatch):
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config_of(lab))
+    version = larder.open(f"{lab.storage}/larder/d").version
+    assert larder.open().version == version
+    write(str(lab.source), {"a/new.png": png(99)})
+    lab.prepare()
+    assert larder.open(f"{lab.storage}/larder/d").version != version
+    assert larder.open().version == version, "not what the tag names by now"
+
+
+def test_another_version_than_that_of_the_config_is_refused(lab, monkeypatch):
+    """A variable of the image wins over the config, but must not contradict it."""
+    config = config_of(lab)
+    write(str(lab.source), {"a/new.png": png(99)})
+    lab.prepare()
+    monkeypatch.setenv("LARDER_LOCATION", f"{lab.storage}/larder/d")
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
+    with larder_error("config.invalid_value", "DET_EXPERIMENT_CONFIG"):
+        larder.open()
+    monkeypatch.delenv("LARDER_LOCATION")
+    changed = json.loads(config)
+    changed["data"]["digest"] = "0" * 64
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(changed))
+    with pytest.raises(ConfigError):
+        larder.open()
+
+
+def test_a_process_outside_a_trial_is_told_so(monkeypatch):
+    monkeypatch.delenv("DET_EXPERIMENT_CONFIG", raising=False)
+    with larder_error("config.missing_variable"):
+        larder.open()
+
+
+@pytest.mark.parametrize("config", ["{", "[]", "{}", '{"data": {}}', '{"data": {"location": 3}}'])
+def test_a_config_that_larder_did_not_emit_is_refused(config, monkeypatch):
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
+    with larder_error("config.invalid_value", "DET_EXPERIMENT_CONFIG"):
+        larder.open()

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from determined_lab import delivered, document
 from pipeline_lab import Lab, directory_lab, png, write
 from required import read_with_frameworks
+from test_determined_deliveries import delivered, document
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
 TABLE = b"x,y\n1,2\n3,4\n"

@@ -14,7 +14,6 @@ PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "none"}
 
 
 def blocks(heading: str) -> list[dict[str, Any]]:
-    """The configurations of a section."""
     section = PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
     return [YAML(typ="safe").load(text) for text in re.findall(r"(?s)```yaml\n(.*?)```", section)]
 

@@ -17,7 +17,6 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/streaming.md").read_text()
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, Any]:
-    """What the code of the page defines."""
     names: dict[str, Any] = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 2

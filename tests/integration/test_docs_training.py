@@ -31,7 +31,6 @@ RECORDS = 1_000
 
 
 def section(heading: str, page: str = PAGE) -> str:
-    """The code under a heading."""
     _, _, rest = re.split(rf"^(#+) {heading}$", page, flags=re.MULTILINE)
     return "\n".join(
         re.findall(r"```python\n(.*?)```", re.split(r"^#+ ", rest, flags=re.M)[0], re.S)
@@ -45,7 +44,6 @@ def jpeg(number: int) -> bytes:
 def prepare(
     folder: Path, storage: Any, name: str, objects: Mapping[str, bytes], **fields: Any
 ) -> Lab:
-    """Prepare a dataset of the page."""
     write(folder / name, objects)
     lab = Lab(str(folder / name), storage, folder / "out" / name, {"name": name, **fields})
     lab.prepare()
@@ -56,7 +54,6 @@ def prepare(
 def labs(
     rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Lab]]:
-    """Every dataset that the page names, in its bucket."""
     folder = tmp_path_factory.mktemp("page")
     storage = {"url": "s3://team", **reach(rclone_server)}
     rclone_server.create_bucket("team")
@@ -155,7 +152,6 @@ def test_each_node_downloads_once(labs, monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def read(labs: dict[str, Lab]) -> Any:
-    """What the code for frameworks reads, in one process for those that go together."""
     version = larder.open("s3://team/larder/range_dataset").version
     read: dict[str, Any] = {}
     for headings in (
@@ -219,7 +215,6 @@ def test_the_tar_files_of_a_bucket(read, labels):
 
 @pytest.fixture(scope="module")
 def trained(labs: dict[str, Lab], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the code for trainers trained with."""
     headings = re.findall("^## (.*)$", FRAMEWORKS, re.MULTILINE)
     given = {
         "sections": {name: section(name, FRAMEWORKS) for name in headings},

@@ -88,6 +88,5 @@ def test_nothing_of_an_erased_row_is_left(tmp_path, kind):
 
 
 def holding(lab, words=SECRET[:60]):
-    """The files below the storage that have the words."""
     paths = (path for path in lab.folder.parents[1].rglob("*") if path.is_file())
     return [path for path in paths if words in path.read_bytes()]

@@ -58,7 +58,6 @@ class _NewerParquet(ParquetFormat):
 
 
 def forms(lab: Lab) -> list[tuple[int, str]]:
-    """Version and library of each segment of the newest version."""
     with lab.opened_root() as root:
         found = [read_segment(root, use.id) for use in lab.newest().version.segments]
     return [(each.shape.format_version, each.shape.library) for each in found if each]
@@ -70,7 +69,6 @@ def growth(lab: Lab) -> DOCUMENT:
 
 
 def assert_readable(lab: Lab) -> None:
-    """Read the newest version with every kind of reader, and verify it."""
     published, data = lab.newest(), larder.open(f"{lab.storage}/larder/d")
     keys = [sample.key for sample in published.samples["train"]]
     assert [sample.key for sample in data.samples("train")] == keys

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, objects_of, opened, png, shard_names
 from required import at_push
 
 from larder.growth import content_check
 from larder.pipeline.run_report import run_lines
+from larder.versions import layout
 from larder.versions.runs import read_runs
+from larder.versions.tags import TagEntry
 from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -196,3 +198,33 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     lab.add(texts("d", range(1)))
     for other in ({"splits": {**splits, "seed": 8}}, {"growth": {"mode": "rebuild"}}):
         assert lab.plan(**other)["growth"]["samples"]["moved"], "another rule divides all anew"
+
+
+ADDED = [{"0/00.png": png(90)}, {"0/01.png": png(91), "a/00.png": png(92)}]
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("deleted", [2, 3])
+def test_the_newest_version_that_is_left_is_grown(tmp_path, deleted):
+    """Without any, the dataset is built like the first time."""
+    lab = directory_lab(tmp_path)
+    documents = [lab.prepare()]
+    for objects in ADDED:
+        lab.add(objects)
+        documents.append(lab.prepare())
+    assert [document["segments"]["total"] for document in documents] == [1, 2, 3]
+    for document in documents[3 - deleted :]:
+        (lab.folder / layout.version_key(document["version"])).unlink()
+    again = lab.prepare()
+    published = lab.newest()
+    assert objects_of(published) == images() | ADDED[0] | ADDED[1]
+    assert lab.tag.history[-1] == TagEntry(documents[-1]["version"], documents[-1]["inputs"])
+    segments = [use.id for use in published.version.segments]
+    if deleted == 2:  # the class 0 comes after those that have numbers
+        assert published.version.classes == ("a", "b", "c", "0")
+        (first,) = lab.check()[documents[0]["version"]].version.segments
+        assert (len(segments), segments[0]) == (2, first.id)
+    else:
+        fresh = directory_lab(tmp_path / "fresh", images() | ADDED[0] | ADDED[1]).prepare()
+        assert (len(segments), again["digest"]) == (1, fresh["digest"])
+    assert lab.prepare()["status"] == "reused"

@@ -30,7 +30,6 @@ DOCUMENTS_BYTES = 60_000
 
 
 def shards_of(lab: Field, version: str) -> dict[str, list[str]]:
-    """Keys of the samples of each listed shard, by the path of the shard."""
     paths = [path for path in lab.check()[version].shards if path.endswith(".tar")]
     with lab.opened_root() as root:
         return {path: sorted(set(tar_keys(root.get(path)))) for path in paths}

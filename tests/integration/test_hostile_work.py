@@ -5,8 +5,6 @@ leases and caches of functions. ``LARDER_HOSTILE`` is the number of examples, as
 `test_hostile_documents`, which tries what versions consist of.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

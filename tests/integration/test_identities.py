@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from golden_identities import assert_golden
 from pipeline_lab import memory_lab
 from required import at_push
 
-from larder.shards.formats import FORMATS
-from larder.shards.formats.webdataset import WebDataset
 from tests.support.runs import between
 
 OBJECTS = {
@@ -41,7 +38,6 @@ BASE: Mapping[str, Any] = {
 def first_build(
     folder: Path, objects: Mapping[str, bytes] = OBJECTS, **fields: Any
 ) -> dict[str, Any]:
-    """The identities of a first build in a storage of its own."""
     given = {**BASE, **fields}
     source = given.pop("source")
     lab = memory_lab(folder, objects, **given)
@@ -100,16 +96,6 @@ CASES: list[Any] = [
 def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, changed):
     found = first_build(shelf, **fields)
     assert {name for name in ALL if found[name] != base[name]} == changed
-
-
-class _NewTar(WebDataset):
-    version = 2
-
-
-def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(shelf, base):
-    with mock.patch.dict(FORMATS, {"webdataset": _NewTar}):
-        found = first_build(shelf)
-    assert {name for name in ALL if found[name] != base[name]} == {"segment", "cache", "version"}
 
 
 def test_identities_of_runs(shelf, base):

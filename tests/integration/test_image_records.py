@@ -27,7 +27,6 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def shards(lab: Lab) -> list[Path]:
-    """The listed shards of all splits."""
     data = larder.open(f"{lab.storage}/larder/d@latest")
     return [Path(path) for split in data.splits for path in data.shards(split)]
 

@@ -32,7 +32,6 @@ PROGRAMS = ["trainers", "tensorflow"]
 
 @pytest.fixture(scope="module")
 def bucket(rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A bucket with the datasets that the pages name."""
     folder = tmp_path_factory.mktemp("page")
     storage = {"url": "s3://team", **reach(rclone_server)}
     rclone_server.create_bucket("team")

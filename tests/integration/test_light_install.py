@@ -30,7 +30,6 @@ PREPARE = sorted(set(EXTRAS["prepare"].values()))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from what the checkout has."""
     source = tmp_path_factory.mktemp("source")
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "larder", source / "larder", symlinks=True, ignore=ignore)
@@ -63,13 +62,11 @@ def installed(folder: Path, wheel: Path, packages: tuple[str, ...] | None) -> Pa
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """With the packages that reading needs, and no others."""
     return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT + OF_BOTOCORE)
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """With all packages."""
     return installed(tmp_path_factory.mktemp("full") / "venv", wheel, None)
 
 

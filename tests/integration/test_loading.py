@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import pickle
 import random
@@ -13,14 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_lab import Lab, directory_lab, images
+from image_files import saved
+from PIL import Image
+from pipeline_lab import Lab, directory_lab, images, png
 from required import at_push
 
 import larder
 from larder import Choice, Images, Reading, Shuffle
 from larder.errors import ConfigError, FatalError
-from larder.readers import split
+from larder.readers import address, batch_decoding, split
+from larder.readers.launcher import LAUNCHERS
 from tests.support.errors import larder_error
+from tests.support.processes import run_python
 
 OBJECTS = images("abc", each=9)
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -118,7 +123,6 @@ def exchanged(path: Path) -> None:
 
 @pytest.fixture(scope="module", params=["webdataset", *at_push("parquet", "batches")])
 def three_shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a dataset with three shards."""
     objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
     shards = {"samples_per_shard": 6, "format": request.param}
     fields = {"cache": None, "validate": "none", "labels": None, "shards": shards}
@@ -220,3 +224,79 @@ def test_bytes_may_be_numbers_of_numpy(without_cache, tmp_path):
     reading = Reading(keep=tmp_path, keep_bytes=number, memory_bytes=number)
     loader = data.loader("train", batch_size=4, reading=reading)
     assert len(keys(loader)) == 5
+
+
+IMAGES = {f"{'ab'[number % 2]}/{number:02}.png": png(number, 200, 200) for number in range(12)}
+
+
+IMPORTED = """
+import sys, larder
+loader = larder.open(sys.argv[1]).loader("train", batch_size=4, **eval(sys.argv[2]))
+before = set(sys.modules)
+list(loader)
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("cache", [{"records": "decoded"}, None], ids=["cache", "shards"])
+def test_threads_that_read_import_nothing(tmp_path, cache):
+    """A child that is forked during an import waits for that module for ever."""
+    lab = directory_lab(tmp_path, IMAGES, validate="decode", cache=cache)
+    lab.prepare()
+    options: dict[str, Any] = {} if cache else {"decode": True, "size": 32}
+    done = run_python("-c", IMPORTED, f"{lab.storage}/larder/d", options)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(("kind", "size"), [("JPEG", None), ("PNG", 40)])
+def test_a_loader_has_the_limit_that_images_were_checked_with(tmp_path, size, kind, monkeypatch):
+    objects = {"a.png": saved(Image.new("RGB", (30, 30)), kind)}
+    for module in (split, batch_decoding):
+        monkeypatch.setattr(module, "MAX_PIXELS", 100)
+    fields = {"labels": None, "cache": None, "validate": "none"}
+
+    def keys(limit: int) -> list[object]:
+        lab = directory_lab(tmp_path / str(limit), objects, images={"max_pixels": limit}, **fields)
+        lab.prepare()
+        data = larder.open(f"{lab.storage}/larder/d")
+        loader = data.loader("train", batch_size=1, decode=True, size=size)
+        return [batch["key"] for batch in loader]
+
+    assert keys(900) == [["a"]]
+    with larder_error("sample.undecodable", "a.png"):
+        keys(899)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    fields = {"splits": {"a": "**"}, "validate": "none", "cache": None}
+    lab = directory_lab(tmp_path_factory.mktemp("lab"), {"a/1.bin": b"1"}, **fields)
+    lab.prepare()
+    return f"{lab.storage}/larder/d"
+
+
+@pytest.mark.parametrize(
+    ("variables", "warnings"),
+    [
+        ("", 0),
+        ("RANK=0 WORLD_SIZE=1", 0),
+        ("RANK=1 WORLD_SIZE=4", 1),
+        ("WORLD_SIZE=4", 1),
+        ("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2", 1),
+        ("RANK=0 WORLD_SIZE=1 SLURM_PROCID=1 SLURM_NTASKS=2", 1),
+        ("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=7", 0),
+        ('SM_HOSTS=["a","b"] SM_CURRENT_HOST=b', 1),
+    ],
+)
+def test_a_rank_that_opens_a_tag_is_warned_once(root, variables, warnings, monkeypatch, caplog):
+    for variable in (*sum(LAUNCHERS, ()), "SLURM_JOB_ID", "SLURM_STEP_ID", "SM_HOSTS"):
+        monkeypatch.delenv(variable or "SM_CURRENT_HOST", raising=False)
+    for variable in variables.split():
+        monkeypatch.setenv(*variable.split("=", 1))
+    address._warn_of_tag.cache_clear()
+    with caplog.at_level(logging.WARNING, "larder"):
+        version = larder.open(f"{root}@{larder.open(root).version}").version
+        larder.open(f"{root}@{version[:8]}")
+        larder.open(f"{root}@latest")
+    assert [f"open {root}@{version}," in each for each in caplog.messages] == [True] * warnings

@@ -40,7 +40,6 @@ FIELDS: dict[str, Any] = {
 
 
 def statements(role: str, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """A shipped policy, for a bucket and the guest."""
     text = (POLICIES / f"aws-{role}.json").read_text(encoding="utf-8")
     for name in ("SOURCE", "STORAGE"):
         text = text.replace(f"{name}-BUCKET", bucket).replace(f"{name}-PREFIX/", prefix)
@@ -78,7 +77,6 @@ def guest(radosgw_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server
 
 @pytest.fixture
 def lab(radosgw_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """A source and a storage in two buckets of radosgw."""
     for name, value in radosgw_server.environment.items():
         monkeypatch.setenv(name, value)
     names = [f"{side}-{uuid.uuid4().hex[:12]}" for side in ("source", "storage")]
@@ -207,7 +205,6 @@ def test_complete_runs_call_no_other_methods(tmp_path):
 
 
 def counted(run: Callable[[], Any]) -> list[tuple[str, str, str]]:
-    """The calls of both stores during a run: side, method and key."""
     with between(recorder := Recorder()):
         run()
     return [
@@ -238,8 +235,6 @@ def test_a_run_with_nothing_to_do_tries_nothing(lab):
 
 
 class InMemory(DelegatingStore):
-    """A store in memory that says it is a bucket of a provider."""
-
     def __init__(self, inner: Store, provider: str) -> None:
         super().__init__(inner)
         self._provider = provider

@@ -41,7 +41,6 @@ CONCURRENCY = {
 
 
 def expected(objects: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
-    """The samples, by WebDataset's rule."""
     samples: dict[str, dict[str, bytes]] = {}
     for key, data in objects.items():
         name = split_key(key)

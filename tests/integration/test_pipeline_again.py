@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +11,22 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, memory_lab, png, shard_names, write
 from required import at_push
 
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare, refresh
+from larder.pipeline.run_report import run_lines, status_line
+from larder.progress import StageTimes
 from larder.store.base import Store
 from tests.support.runs import between
 from tests.support.stores import EncryptedStore, Recorder, RecordingStore
 
 
 def reads(recorder: Recorder, url: str) -> list[str]:
-    """Keys whose bytes were read from the store at that URL."""
     stores = [store for store in recorder.stores if store.url.startswith(url)]
     calls = [call for store in stores for call in store.calls]
     return [call.key for call in calls if call.method in ("get", "open")]
 
 
 def files(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Size, time and inode of everything below a folder, hidden files too."""
     found = {}
     for path in sorted(folder.rglob("*")):
         status = path.stat()
@@ -31,7 +35,6 @@ def files(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def touch(lab: Lab) -> None:
-    """Give every file another time."""
     for path in Path(str(lab.source)).rglob("*.*"):
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
 
@@ -57,11 +60,6 @@ def test_an_unchanged_run_writes_nothing(tmp_path, mirror):
         assert second[same] == first[same], same
 
 
-def kept_writes(recorder: Recorder) -> list[str]:
-    """What a run has written, but for leases."""
-    return [call.key for call in recorder.writes if not call.key.startswith("leases/")]
-
-
 # Only times changed
 
 
@@ -81,7 +79,8 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path):
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
     second, recorder = lab.recorded()
     assert (second["status"], second["version"]) == ("reused", first["version"])
-    assert kept_writes(recorder) == ["tags/latest.json"]
+    written = {call.key for call in recorder.writes if not call.key.startswith("leases/")}
+    assert written == {"tags/latest.json"}
     read = reads(recorder, f"file://{lab.source}")
     assert sorted(key for key in read if key in images()) == sorted(images())
     before = files(tmp_path)
@@ -183,3 +182,52 @@ def test_only_one_object_is_read_twice(tmp_path, mirror):
     assert listed_bytes < read_bytes <= listed_bytes + largest_bytes
     assert document["digest"] == directory_lab(tmp_path, **IN_BATCHES).prepare()["digest"]
     lab.check()
+
+
+def test_a_reused_version_tells_since_when_it_exists(tmp_path):
+    lab = directory_lab(tmp_path, images("ab", 2), cache=None)
+    first = lab.prepare()
+    version = first["version"]
+    (document,) = lab.folder.glob("versions/*/version.json")
+    os.utime(document, (1_700_000_000, 1_700_000_000))
+    again = lab.prepare()
+    assert again["published"] == "2023-11-14T22:13:20Z"
+    expected = f"{again['dataset']} reused: version {version} (published 2023-11-14T22:13:20Z)"
+    assert run_lines(again)[0].startswith(expected)
+    assert status_line(again) == expected
+    assert "published" not in run_lines(first)[0]
+    os.utime(document, (0, 0))  # as where the store dates nothing
+    assert status_line(lab.prepare()) == f"{again['dataset']} reused: version {version}"
+
+
+class Claiming(InlineRunner):
+    def __init__(self, versions: list[str]) -> None:
+        super().__init__(1, StageTimes())
+        self.claims = versions
+
+    @contextmanager
+    def claim(self, dataset: str) -> Iterator[None]:
+        self.claims.append(f"{dataset} begins")
+        yield
+        self.claims.append(f"{dataset} ends")
+
+
+def test_each_dataset_is_claimed_for_itself(tmp_path):
+    claims: list[str] = []
+    lab = directory_lab(tmp_path, images("ab", 3))
+    settings = lab.settings()
+
+    def load() -> object:
+        claims.append("loaded")
+        return settings
+
+    refresh({"one": load, "two": load}, Claiming(claims))
+    assert claims == ["loaded", "d begins", "d ends"] * 2
+    lab.only()
+
+
+def test_a_plan_claims_nothing(tmp_path):
+    claims: list[str] = []
+    lab = directory_lab(tmp_path, images("ab", 3))
+    prepare(lab.settings(), Claiming(claims), plan_only=True)
+    assert claims == []

@@ -131,24 +131,19 @@ TRANSFORM = {"resize": 16, "quality": 90}
 
 
 def photo(seed: int, width: int = 60, height: int = 40) -> bytes:
-    """A JPEG of noise that is not too fine."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3), np.uint8)
     image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
     return saved(image, "JPEG", quality=95)
 
 
-def photos(count: int = 8) -> dict[str, bytes]:
-    found = {f"{'ab'[number % 2]}/{number:02}.jpg": photo(number) for number in range(count)}
-    return found | {"a/00.json": b"{}", "b/91.png": png(91, 30, 20)}
-
-
 def transform_lab(tmp_path: Path, **fields: Any) -> Lab:
     shards = {"bytes": 8_000, "images": TRANSFORM}
-    return directory_lab(tmp_path, photos(), **{"shards": shards, "cache": None, **fields})
+    photos = {f"{'ab'[number % 2]}/{number:02}.jpg": photo(number) for number in range(8)}
+    photos |= {"a/00.json": b"{}", "b/91.png": png(91, 30, 20)}
+    return directory_lab(tmp_path, photos, **{"shards": shards, "cache": None, **fields})
 
 
 def sizes(published: Published) -> dict[str, tuple[str | None, tuple[int, int]]]:
-    """Format and size of every image, by sample and extension."""
     found = {}
     for samples in published.samples.values():
         for sample in samples:

@@ -49,8 +49,6 @@ KEEPING = ["kept", "directory", "radosgw"]
 
 
 class Told(NullProgress):
-    """Why a run started again, each time."""
-
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
@@ -251,7 +249,6 @@ def test_two_compactions_at_once_make_one_version(race):
 
 @contextmanager
 def clock(offset_seconds: int) -> Iterator[None]:
-    """The clocks of this process, some seconds fast or slow."""
     seconds, nanoseconds = time.time, time.time_ns
     with (
         mock.patch("time.time", side_effect=lambda: seconds() + offset_seconds),

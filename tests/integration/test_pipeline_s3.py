@@ -1,8 +1,6 @@
 """Complete runs between real S3 servers, and within an emulator of Google Cloud Storage."""
 
 import uuid
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,15 +20,9 @@ from required import at_night
 
 import larder
 from larder.copy import uploads
-from larder.readers.data import Data
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.push
-
-
-def open_latest(storage: Mapping[str, str], cache_dir: Path) -> Data:
-    access = dict(storage)
-    return larder.open(f"{access.pop('url')}/larder/d", cache_dir=cache_dir, **access)
 
 
 def place(server: Any, kind: str) -> dict[str, str]:
@@ -97,7 +89,9 @@ def test_a_growth_and_a_compaction(anywhere, tmp_path, removals, mirror):
     assert lab.prepare()["status"] == "reused"
     assert listing(**lab.storage) == before
 
-    data = open_latest(lab.storage, tmp_path / "downloads")
+    access = dict(lab.storage)
+    url = f"{access.pop('url')}/larder/d"
+    data = larder.open(url, cache_dir=tmp_path / "downloads", **access)
     assert data.version == grown["version"]
     read = {}
     for split in ("train", "validation"):

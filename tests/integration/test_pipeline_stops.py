@@ -79,7 +79,6 @@ def before_folding(lab: Lab, run: Run) -> None:
 
 
 def before_compacting(lab: Lab, run: Run) -> None:
-    """Three segments, one of which omits samples."""
     lab.add(OBJECTS)
     run()
     lab.remove(KEYS[3], KEYS[30])
@@ -90,7 +89,6 @@ def before_compacting(lab: Lab, run: Run) -> None:
 
 
 def before_caching(lab: Lab, run: Run) -> None:
-    """Two segments without caches."""
     lab.add(OBJECTS)
     run(cache=None)
     grow(lab)

@@ -15,6 +15,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
 from larder.cli.prepare_command import PREPARE
+from larder.config.load import load_template
 from larder.errors import ConfigError
 from larder.pipeline.planning.plan_report import plan_lines
 from larder.pipeline.preparing import prepare
@@ -26,6 +27,7 @@ from tests.support.stores import UnconditionalStore
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "configs"
 EIGHT = {**TEMPLATE, "resources": {"slots_per_trial": 8}}
+RESNET50 = load_template(CONFIGS, "resnet50.yaml")
 NO_SLOTS = {**TEMPLATE, "resources": {"slots_per_trial": 0}}
 
 
@@ -38,7 +40,6 @@ def lines(document: dict[str, Any]) -> list[str]:
 
 
 def as_text(found: Iterable[str]) -> str:
-    """Lines as one, however they are cut."""
     return " ".join(" ".join(found).split())
 
 
@@ -142,6 +143,7 @@ def looped(**hyperparameters: Any) -> dict[str, Any]:
         ("uneven_samples", {**EVERY_JSON, "d/00.json": b"{}"}, {}, True),
         ("few_shards", {}, {"template": TEMPLATE, "shards": {}}, True),
         ("few_shards", {}, {"template": looped(workers={"val": 8}), "shards": {"bytes": 1}}, True),
+        ("few_shards", {}, {"template": RESNET50, "shards": {"bytes": 1}}, True),
         ("few_shards", {}, {"template": looped(num_workers=3), "shards": {"count_min": 2}}, True),
         ("few_shards", {}, {"template": EIGHT, "shards": {"count_min": 2}}, True),
         ("few_shards", {}, {"template": NO_SLOTS, "shards": {"count_min": 2}}, False),
@@ -178,21 +180,6 @@ def looped(**hyperparameters: Any) -> dict[str, Any]:
 def test_a_plan_warns_only_with_a_reason(tmp_path, code, objects, fields, warned):
     lab = directory_lab(tmp_path, images() | objects, splits={"train": "*/**"})
     assert (code in warnings(lab.plan(**fields))) is warned
-
-
-def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path):
-    """45 shards of ImageNet's validation are too few for eight GPUs with eight loaders each."""
-    write(
-        "memory://readers", {f"val/{name}/1.JPEG": b"x" for name in "ab"} | {"train/a/1.JPEG": b"x"}
-    )
-    settings = load_settings(
-        "imagenet-folders",
-        config_dir=CONFIGS,
-        settings=["source.url=memory://readers", f"cluster.storage.url={tmp_path}"],
-        environ={},
-    )
-    found = [each["message"] for each in prepare(settings, plan_only=True)["warnings"]]
-    assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
 def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path):

@@ -110,7 +110,6 @@ class Glacier(DelegatingStore):
 
 
 def archived(*keys: str, restored: bool = False) -> Callable[[Store], Store]:
-    """Wraps the source, where these objects are archived."""
     return lambda s: Glacier(s, {*keys}, restored=restored) if "source" in s.url else s
 
 
@@ -148,8 +147,6 @@ def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path):
 
 
 class Somewhere(DelegatingStore):
-    """A bucket whose provider says where it is."""
-
     def __init__(self, inner: Store, found: str, asked: list[str]) -> None:
         super().__init__(inner)
         self.found, self.asked = found, asked

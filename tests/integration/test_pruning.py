@@ -1,7 +1,5 @@
 """Prune: what is deleted, now or by a later run, what is not, and when it refuses."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -55,7 +53,6 @@ def pruned(
 
 
 def refused(lab: CopyLab, max_delete: int | None = None, **options: object) -> ConfigError:
-    """Why a prune is refused, which then deletes nothing."""
     before = lab.there(), lab.own()
     with pytest.raises(ConfigError) as caught:
         pruned(lab, max_delete, **options)

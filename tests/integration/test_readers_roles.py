@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pipeline_lab import directory_lab, images, reach, write
-from reading_lab import LIGHT
+from test_datalayer_storage import LIGHT
 
 from tests.support.certificates import local_certificate
 from tests.support.http_server import QuietHandler, serving

@@ -59,7 +59,6 @@ def store(version: str) -> Iterator[RecordingStore]:
 
 
 def requested(store: RecordingStore, end: str) -> list[int]:
-    """The sizes of the requests for files of a kind."""
     reads = (call for call in store.calls if call.method in ("open", "get"))
     return [call.size_bytes for call in reads if call.key.endswith(end)]
 

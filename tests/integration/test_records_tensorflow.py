@@ -74,7 +74,6 @@ def shards_of(lab: Lab) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """What TensorFlow reads of two datasets, in one process: it takes seconds to import."""
     (code,) = re.findall(r"```python\n(import tensorflow.*?)```", GUIDE.read_text(), re.DOTALL)
     shards: dict[str, Any] = {"format": "tfrecord", "bytes": 2_000}
     plain = directory_lab(tmp_path_factory.mktemp("default"), shards=shards)

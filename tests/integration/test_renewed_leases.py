@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from catalog_lab import cleaned, drop_all, grown, leased
-from pipeline_lab import directory_lab, images, write
+from pipeline_lab import directory_lab, images, png, write
 from required import at_push
 
 import larder
@@ -15,6 +15,7 @@ from larder.pipeline.configs import emit
 from larder.readers import access, sources
 from larder.versions import layout
 from larder.versions.leases import Tombstone
+from tests.support.errors import larder_error
 from tests.support.stores import FaultyStore, denied
 
 DAY_SECONDS = 24 * 3600
@@ -22,7 +23,6 @@ DAY_SECONDS = 24 * 3600
 
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory):
-    """A dataset with two versions, and the first one, for which there is a config."""
     lab = directory_lab(tmp_path_factory.mktemp("emitted"), images("ab", 6), cache=None)
     first, _ = grown(lab, 2)
     emit(lab.settings(), first)
@@ -31,7 +31,6 @@ def emitted(tmp_path_factory):
 
 @pytest.fixture
 def trained(emitted, tmp_path, monkeypatch):
-    """A copy of the dataset, its first version, and the lease of the config."""
     monkeypatch.setattr(sources, "EVERY_SECONDS", 0.0)
     lab, first = emitted
     lab = replace(lab, storage=shutil.copytree(lab.storage, tmp_path / "local"))
@@ -97,3 +96,51 @@ def test_a_version_that_a_clean_deletes_gets_no_lease_again(trained):
     write(lab.folder, {layout.tombstone_key("0" * 16): tombstone})
     train(lab, first)
     assert not path.exists()
+
+
+USES = {
+    "loader": lambda data, _: list(data.loader("train", batch_size=2, shuffle=True)),
+    "samples": lambda data, _: data.samples_of("train")[0],
+    "labels": lambda data, _: data.labels("train"),
+    "download": lambda data, folder: data.download(folder),
+    "copy": lambda data, folder: data.copy_to(folder),
+}
+
+
+@pytest.fixture(scope="module", params=[None, *at_push({"records": "encoded"})])
+def opened(request, tmp_path_factory):
+    """The first of two versions without a common segment, opened for each use, then cleaned."""
+    folder, growth = tmp_path_factory.mktemp("opened"), {"mode": "rebuild"}
+    lab = directory_lab(folder, images("ab", 4), cache=request.param, growth=growth)
+    first = lab.prepare()["version"]
+    data = {use: larder.open(f"{lab.folder}@{first}") for use in (*USES, "read")}
+    shards = data["read"].samples_of("train")
+    assert len(shards[:]) == 8
+    lab.add({"a/new.png": png(50)})
+    lab.prepare()
+    drop_all(lab)
+    assert cleaned(lab)["deleted"]["count"]
+    return data, shards
+
+
+@pytest.mark.parametrize("use", USES)
+def test_reading_says_that_the_version_was_cleaned(opened, use, tmp_path):
+    data, _ = opened
+    with larder_error("version.cleaned"):
+        USES[use](data[use], tmp_path)
+
+
+def test_so_does_reading_on(opened):
+    _, shards = opened
+    with larder_error("version.cleaned"):
+        shards[:]
+
+
+def test_what_is_lost_of_a_version_that_is_there_is_damage(tmp_path):
+    lab = directory_lab(tmp_path, images("ab", 4), cache=None)
+    version = lab.prepare()["version"]
+    data = larder.open(f"{lab.folder}@{version}")
+    (segment,) = (lab.folder / layout.SEGMENTS_PREFIX).iterdir()
+    (segment / "segment.json").unlink()
+    with larder_error("damage.size"):
+        data.labels("train")

@@ -1,7 +1,5 @@
 """A repair makes what is damaged again, to the same bytes, or says why not; nothing is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

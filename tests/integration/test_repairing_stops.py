@@ -1,7 +1,5 @@
 """A repair that is stopped at any write has lost nothing, and the next one continues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

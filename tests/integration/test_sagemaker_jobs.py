@@ -130,7 +130,6 @@ def record(data: bytes) -> bytes:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """``/opt/ml/input`` of a job."""
     for name in [name for name in os.environ if name.startswith(("SM_", "LARDER_LOCATION"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SM_INPUT_DIR", str(tmp_path / "job"))

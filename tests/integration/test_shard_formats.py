@@ -4,7 +4,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from example_proto import parsed
@@ -53,16 +52,7 @@ def test_a_shard_without_samples_leaves_no_file(tmp_path):
     assert (again["status"], recorder.keys("commit")) == ("reused", [])
 
 
-OBJECTS = images(each=6)
-FIELDS: dict[str, Any] = {
-    "splits": {"validation": "c/**", "train": "**"},
-    "shards": {"format": "tfrecord", "bytes": 2_000},
-    "cluster": {"runner": {"workers": 1}},
-}
-
-
 def records(path: Path) -> Iterator[bytes]:
-    """The records of a file, without their lengths and checksums."""
     data = path.read_bytes()
     at = 0
     while at < len(data):
@@ -72,7 +62,6 @@ def records(path: Path) -> Iterator[bytes]:
 
 
 def shards(lab: Lab, split: str = "train") -> list[Path]:
-    """The listed shards of a split, as training gets them."""
     return [Path(path) for path in larder.open(f"{lab.storage}/larder/d@latest").shards(split)]
 
 
@@ -90,13 +79,14 @@ def numbered(objects: dict[str, bytes]) -> dict[str, bytes]:
     return objects | counts | {"a/01.weight": b"0.5 -2"}
 
 
-def with_features(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
-    format_ = {"format": "tfrecord", "bytes": 2_000, "features": FEATURES}
-    return directory_lab(folder, objects, **{**FIELDS, "shards": format_, **fields})
-
-
 def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path):
-    lab = with_features(tmp_path, numbered(OBJECTS))
+    lab = directory_lab(
+        tmp_path,
+        numbered(images(each=6)),
+        splits={"validation": "c/**", "train": "**"},
+        shards={"format": "tfrecord", "bytes": 2_000, "features": FEATURES},
+        cluster={"runner": {"workers": 1}},
+    )
     lab.prepare(labels={"classes": ["a", "b", "c"]})
     write(lab.source, numbered({"d/00.png": png(950)}))
     document = lab.prepare(labels={"classes": ["a", "b", "c", "d"]})

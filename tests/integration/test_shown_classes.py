@@ -1,15 +1,18 @@
 """Where people see the numbers of classes: the plan, ``larder show`` and the data card."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, directory_lab
+from pipeline_lab import DOCUMENT, directory_lab, images
 from test_cards import built, page_of
 
+import larder
 from larder.catalog.show import show, show_lines
 from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError
 from larder.pipeline.planning.plan_report import plan_lines
+from tests.support.errors import larder_error
 
 PLAIN = {"cache": None, "validate": "none"}
 NUMBERS = [str(number) for number in range(12)]
@@ -88,3 +91,65 @@ def test_a_line_of_a_label_file_that_fits_two_samples_is_refused(tmp_path):
     assert (caught.value.code, caught.value.where) == ("config.label", "l.list")
     (Path(str(lab.source)) / "l.list").write_bytes(b"cam1/0001 cat\ncam2/0001 dog\n")
     assert lab.plan()["classes"]["names"] == ["cat", "dog"]
+
+
+TABLES = {
+    "pets": "abc",
+    "more": "abcd",  # goes on where the first ends, as after growth
+    "others": "bcd",
+}
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    opened = {}
+    for name, classes in [*TABLES.items(), ("plain", "xy")]:
+        labels: Any = {} if name == "plain" else {"labels": {"from": "folder"}}
+        cache = {"records": "decoded"} if name == "others" else None
+        folder = tmp_path_factory.mktemp(name)
+        fields = {"name": name, "splits": {"train": "**"}, "cache": cache}
+        lab = directory_lab(folder, images(classes, 2), **{"labels": None, **labels, **fields})
+        lab.prepare()
+        opened[name] = larder.open(f"{lab.storage}/larder/{name}@latest")
+    return opened
+
+
+def mixed(versions, options, *names):
+    loaders = [
+        versions[name].loader("train", batch_size=2, **each)
+        for name, each in zip(names, options, strict=True)
+    ]
+    return larder.mix([(loader, 1) for loader in loaders], by="sample")
+
+
+def relabelled(label):
+    return label + 1
+
+
+@pytest.mark.parametrize("order", [("pets", "others"), ("others", "pets"), ("more", "others")])
+@pytest.mark.parametrize("options", [{}, {"columns": ["key", "label"]}])
+def test_two_tables_are_refused_by_name(versions, order, options):
+    with larder_error("config.invalid_value", "loaders") as caught:
+        mixed(versions, [options, options], *order)
+    for name in order:
+        assert f"{name}@{versions[name].version} train" in caught.value.message
+    assert "label 0 is class" in caught.value.message
+    assert "'a'" in caught.value.message
+    assert "'b'" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        (("pets", "more", "pets"), [{}, {}, {}]),
+        (("pets", "plain"), [{}, {}]),
+        (("pets", "others"), [{"columns": ["key"]}, {"columns": ["key"]}]),
+        (("more", "others"), [{}, {"transforms": {"label": relabelled}}]),
+    ],
+)
+def test_one_table_is_mixed(versions, names, options):
+    mix = mixed(versions, options, *names)
+    for batch in mix:
+        classes = [key.partition("/")[0] for key in batch["key"]]
+        for name, label in zip(classes, batch.get("label", classes), strict=True):
+            assert label in (None, name, "abcd".find(name))

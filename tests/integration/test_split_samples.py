@@ -228,8 +228,6 @@ def bucket(s3_env: S3Server, tmp_path: Path) -> Lab:
 
 
 class Silent(DelegatingStore):
-    """Of a server that does not answer."""
-
     def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
         raise unavailable().error
 

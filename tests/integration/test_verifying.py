@@ -1,7 +1,5 @@
 """What a verification finds in versions, beside them, and in the place of files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter
@@ -229,7 +227,6 @@ REPLACED: dict[str, Callable[[Path], None]] = {
 
 @contextmanager
 def replaced(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
-    """Within, something else stands in the place of a file."""
     before = path.read_bytes()
     path.unlink()
     make(path)

@@ -1,7 +1,5 @@
 """Damage to the shards of every format is found, and repaired to the same bytes."""
 
-from __future__ import annotations
-
 import pytest
 from pipeline_lab import Lab, directory_lab
 from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verified

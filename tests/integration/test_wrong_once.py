@@ -1,7 +1,5 @@
 """Readers of a store that answers wrongly, once or always, for each file that they read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Damage to published files, and verifications of it, for tests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +60,6 @@ def grown_lab(folder: Path, *, storage: str = "", **fields: Any) -> Lab:
 
 
 def text_lab(folder: Path, **fields: Any) -> Lab:
-    """Text samples in a few shards, without a cache, prepared."""
     objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (300 + n) for n in range(12)}
     defaults: dict[str, Any] = {"cache": None, "validate": "none", "shards": {"bytes": 6_000}}
     lab = directory_lab(folder, objects, **{**defaults, **fields})
@@ -71,7 +68,6 @@ def text_lab(folder: Path, **fields: Any) -> Lab:
 
 
 def verified(lab: Lab, **asked: Any) -> DOCUMENT:
-    """The document of a verification, whether something is damaged or not."""
     runner = InlineRunner(2, StageTimes(), threading.Event())
     try:
         return verify(VerifySettings(lab.settings(), **asked), runner)
@@ -119,7 +115,6 @@ def is_work(key: str) -> bool:
 
 
 def listed_files(root: Store, version: str) -> list[str]:
-    """What a version lists, with its documents and its tag."""
     document = read_version(root, version)
     assert document is not None
     segments = {use.id for use in document.segments}
@@ -141,7 +136,6 @@ def sibling_of(key: str, files: dict[str, bytes]) -> str:
 
 @contextmanager
 def damaged(root: Store, key: str, data: bytes | None) -> Iterator[None]:
-    """Within, a file has other bytes; afterwards it has its own."""
     before = bytes(root.get(key))
     try:
         if data is None:

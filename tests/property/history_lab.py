@@ -49,8 +49,6 @@ from tests.support.stores import WRITES, Recorder, Stop, Stopped, StoppingStore
 
 @dataclass(frozen=True)
 class Place:
-    """Where a history happens: in memory, or in directories."""
-
     source: str
     storage: str
     folder: Path
@@ -98,7 +96,6 @@ def calls(recorder: Recorder, place: Place, *methods: str) -> set[str]:
 
 @contextmanager
 def limited(history: History) -> Iterator[None]:
-    """The limits of a history in place of the real ones."""
     segments, ranges, patterns, rows = history.limits
     defaults = read_manifest.__kwdefaults__
     assert defaults
@@ -127,7 +124,6 @@ class Run:
     rewritten: set[str] = field(default_factory=set)
 
     def history(self, history: History) -> None:
-        """All of it."""
         with limited(history):
             state, past = history.first, []
             self._step(state, Step(()), set())
@@ -172,7 +168,6 @@ class Run:
         self.written = dict(objects)
 
     def _current(self) -> VersionDocument | None:
-        """The version that the tag names."""
         root = open_store(self.place.root)
         tag = read_tag(root, "latest")
         if tag is None:
@@ -191,7 +186,6 @@ class Run:
         return False
 
     def _prepare(self, state: State, step: Step, before: VersionDocument | None) -> None:
-        """A run that is not stopped."""
         planned, _ = self._run(state, step, plan_only=True) if self.checks else (None, None)
         document, recorder = self._run(state, step)
         if document is None:
@@ -241,7 +235,6 @@ class Run:
         )
 
     def _classes(self, state: State, before: VersionDocument | None, step: Step) -> tuple[str, ...]:
-        """The classes in the order of their numbers."""
         found = expected(state)
         if state.options["labels"] == "none":
             return ()
@@ -255,7 +248,6 @@ class Run:
     def _check(
         self, version: VersionDocument, state: State, found: Expected, classes: tuple[str, ...]
     ) -> Published:
-        """What every reader sees is the model."""
         root = open_store(self.place.root)
         published = check_version(root, version.id)
         with between():

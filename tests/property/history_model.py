@@ -65,7 +65,6 @@ class State:
         return sorted(self.objects)
 
     def samples(self) -> dict[str, dict[str, bytes]]:
-        """The parts of every sample, by key and extension."""
         found: dict[str, dict[str, bytes]] = {}
         for key in self.keys:
             sample, _, ext = key.partition(".")
@@ -128,7 +127,6 @@ def split_of(key: str, options: Mapping[str, Any]) -> str:
 
 
 def label_of(key: str, state: State) -> str | None:
-    """The name of a sample's class."""
     if state.options["labels"] == "none":
         return None
     folder = key.split("/")[1]
@@ -156,7 +154,6 @@ def expected(state: State) -> Expected:
 
 
 def fields(state: State) -> dict[str, Any]:
-    """The fields of the dataset file."""
     options = state.options
     labels: dict[str, Any] | None = {"from": "folder"}
     if options["labels"] == "none":

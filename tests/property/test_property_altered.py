@@ -39,8 +39,6 @@ Packed = dict[str, dict[str, bytes]]
 
 @dataclass
 class Version:
-    """A small version in a directory; ``packed`` is what its samples were made of."""
-
     settings: Any
     root: Path
     packed: Packed

@@ -46,7 +46,6 @@ class Numbers(NamedTuple):
 
 
 def rule(texts: Texts, pinned: Sequence[str] | None, published: Sequence[str]) -> Numbers | None:
-    """The table of the page; None if a text is refused."""
     elsewhere = set(texts.get(ELSEWHERE, ()))
     in_files = {text for origin, some in texts.items() if origin != ELSEWHERE for text in some}
     classes = list(pinned or ())

@@ -5,6 +5,7 @@ The model looks every key up; the plan compares streams of rows, cut into pieces
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from larder.copy.copy_job import cut_batches
 from larder.copy.copy_matches import outstanding
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
@@ -155,7 +157,6 @@ def copied_rows(rows: Sequence[Copied]) -> list[dict[str, Any]]:
 
 
 def stream(rows: list[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Batches whose ends are somewhere."""
     yield pa.RecordBatch.from_pylist([], schema=OBJECTS)
     for cut in (*cuts, len(rows)):
         yield pa.RecordBatch.from_pylist(rows[:cut], schema=OBJECTS)
@@ -206,3 +207,26 @@ def single(etag: str, copy_etag: str, copy_bytes: int = 1) -> Case:
 @example(single("A" * 32, "A" * 32))
 def test_the_plan_is_the_difference(case):
     assert planned(case) == model(case)
+
+
+PIECES = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4)
+
+
+@given(PIECES, st.integers(1, 20), st.integers(1, 5))
+def test_batches_cover_every_row_once(sizes, most, rows):
+    flat = [size for each in sizes for size in each]
+    batches = [
+        pa.record_batch([pa.array(each, pa.int64())], names=["size_bytes"]) for each in sizes
+    ]
+    found = list(cut_batches(batches, most, rows))
+    at = 0
+    for batch in found:
+        assert batch.first_row == at
+        at += batch.rows
+        assert 1 <= batch.rows <= rows
+        assert batch.bytes == sum(flat[batch.first_row : at])
+        assert batch.bytes <= most or batch.rows == 1
+    assert at == len(flat)
+    for one, other in pairwise(found):
+        full = one.bytes + flat[other.first_row] > most
+        assert full or one.rows == rows

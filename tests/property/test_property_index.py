@@ -152,7 +152,6 @@ def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
 
 
 def three_samples(store: MemoryStore) -> tuple[SegmentDocument, dict[str, Any]]:
-    """A segment, and its arrays by name."""
     part = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
     row = {"shard": "x", "label": 1, "offset": 0, "length": 9, "parts": [part]}
     rows = [row | {"key": f"{n}"} for n in range(3)]

@@ -127,7 +127,6 @@ NAMES = st.one_of(OBJECTS, st.builds("{}{}".format, FOLDERS, STEMS), st.just("no
 
 
 def samples_of(name: str, keys: list[str]) -> set[str]:
-    """The samples that a name fits."""
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for key in keys:
         sample = split_key(key).sample_key

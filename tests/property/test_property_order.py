@@ -29,8 +29,6 @@ WORLDS = (1, 2, 3, 4, 6, 8, 12)
 
 @dataclass(frozen=True)
 class Case:
-    """An epoch of a split."""
-
     shards: tuple[int, ...]
     batch_size: int
     window: int

@@ -26,7 +26,6 @@ FRACTIONS = [
 
 
 def dataset(fractions: dict[str, float], seed: int, group: str | None) -> dict[str, Any]:
-    """The fields of one that is divided by class."""
     splits = {"by": "hash", "seed": seed, "fractions": fractions, "group": group}
     return {"splits": {**splits, "stratify": True}, "labels": {"from": "folder"}}
 
@@ -34,7 +33,6 @@ def dataset(fractions: dict[str, float], seed: int, group: str | None) -> dict[s
 def assigned(
     described: dict[str, Any], keys: set[str], cut: int = 100, before: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """The split of each sample."""
     names = list(described["splits"]["fractions"])
     rows = [
         {"sample": key, "split": names.index(split)}

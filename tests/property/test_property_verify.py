@@ -13,7 +13,6 @@ from tests.support.runs import between
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A small version of text samples with a cache, in memory."""
     objects = {
         f"{'ab'[number % 2]}/{number:02}.bin": random.Random(number).randbytes(200 + 97 * number)
         for number in range(12)

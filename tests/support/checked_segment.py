@@ -48,7 +48,6 @@ class SampleContent:
 
     @property
     def label(self) -> int | None:
-        """The number in the part ``cls``."""
         return int(self.parts[LABEL_EXT]) if LABEL_EXT in self.parts else None
 
 
@@ -70,7 +69,6 @@ def same_bytes(root: Store, key: str, size_bytes: int, sha256: str) -> bytes:
 
 
 def check_segment(root: Store, segment: str) -> SegmentContent:
-    """Check everything that segment.json says."""
     document = read_segment(root, segment)
     assert document is not None, f"there is no segment {segment}"
     assert document.id == segment

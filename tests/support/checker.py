@@ -142,7 +142,6 @@ class _Listed:
 
     @property
     def path(self) -> str:
-        """Of its first file, below the dataset's root."""
         return layout.shard_key(self.segment, self.split, self.shard.name)
 
 
@@ -205,7 +204,6 @@ class _Check:
         assert found == ([[(name, at) for at, name in enumerate(classes)]] if classes else [])
 
     def _omitted(self) -> dict[tuple[str, str], set[int]]:
-        """By segment and split, the rows that are omitted."""
         every = {
             (use.id, split): rows
             for use in self.document.segments

@@ -32,7 +32,6 @@ class Finished:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The one JSON document on stdout."""
         document: dict[str, Any] = json.loads(self.out)
         return document
 
@@ -110,7 +109,6 @@ class Workplace:
 
     @property
     def storage(self) -> Path:
-        """The storage of the cluster ``local``."""
         return self.folder / "data/local"
 
     def start(

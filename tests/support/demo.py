@@ -110,7 +110,6 @@ def _fill(server: S3Server, count: int) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Prepare it twice."""
     status = _prepare(arguments)
     if status == 0:
         _say("the same command again: nothing changed")

@@ -8,8 +8,6 @@ tested here.
 https://cloud.google.com/storage/docs/json_api/v1
 """
 
-from __future__ import annotations
-
 import base64
 import email
 import hashlib
@@ -39,13 +37,11 @@ KEPT = (
 
 
 def gcs_json(document: object, status: int = 200, **headers: str) -> Say:
-    """Return a document as an answer."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
     return Say(status, json.dumps(document).encode(), named)
 
 
 def gcs_refusal(status: int, message: str = "", reason: str = "", **headers: str) -> Say:
-    """Return an error as GCS answers it."""
     errors = [{"message": message, "reason": reason}]
     error = {"code": status, "message": message, "errors": errors}
     return gcs_json({"error": error}, status, **headers)
@@ -84,7 +80,6 @@ class FakeGcs:
     updated: str = UPDATED
 
     def add(self, name: str, data: bytes, bucket: str = "bucket", **more: Any) -> dict[str, Any]:
-        """Store an object."""
         self.generation += 1
         resource = {
             "name": name,
@@ -260,7 +255,6 @@ class FakeGcs:
 
 @contextmanager
 def fake_gcs() -> Iterator[FakeGcs]:
-    """Serve it on this machine."""
     state = FakeGcs()
     with answering(state.answer) as state.endpoint:
         yield state

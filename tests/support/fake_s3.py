@@ -6,8 +6,6 @@ of `tests.support.servers` are what stores are tested with; this one is for faul
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from dataclasses import dataclass, field
@@ -22,7 +20,6 @@ Place = tuple[str, str]
 
 
 def refusal(status: int, code: str, **headers: str) -> Say:
-    """Return an error as S3 answers it."""
     body = f'<?xml version="1.0"?><Error><Code>{code}</Code></Error>'.encode()
     return Say(status, body, {name.replace("_", "-"): text for name, text in headers.items()})
 

@@ -29,12 +29,9 @@ from tests.support.servers import free_port, served_folder, server_process
 
 @dataclass(frozen=True, slots=True)
 class GcsEmulator:
-    """A running emulator."""
-
     endpoint: str
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket, unless it exists."""
         try:
             self._call(f"b/{quote(name, safe='')}", None)
         except HTTPError as error:

@@ -1,7 +1,5 @@
 """An HTTP server of a test's own, for the duration of a ``with`` block."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Unpack
 
-from larder.config.urls import EXAMPLES, Access, StoreUrl
+from larder.config.urls import EXAMPLES
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store import OPENERS
@@ -199,10 +199,5 @@ class MemoryWriter(Writer):
         self._data = bytearray()
 
 
-def _opened(url: StoreUrl, access: Access) -> Store:
-    del access
-    return MemoryStore(url.bucket, url.prefix)
-
-
 EXAMPLES["memory"] = "write memory://name"
-OPENERS["memory"] = _opened
+OPENERS["memory"] = lambda url, access: MemoryStore(url.bucket, url.prefix)

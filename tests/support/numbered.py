@@ -84,7 +84,6 @@ def varied(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
-    """A loader, with the options of `larder.readers.data.Data.loader`."""
     loading = {
         "decode": None,
         "memory_bytes": 1_000,

@@ -113,7 +113,6 @@ def indexed(result: ShardResult) -> list[IndexedSample]:
 
 
 def left_out(result: ShardResult) -> list[Failure]:
-    """The samples that were left out as bad, in their order."""
     return [
         skipped_failure(row["key"], [part["source"] for part in row["parts"]], row["bad"])
         for batch in result.skipped.read()

@@ -1,7 +1,5 @@
 """Pictures of every kind, and a slow and simple twin of docs/reference/images.md."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from collections.abc import Iterator
@@ -199,7 +197,6 @@ def by_bands(array: Array, size: tuple[int, int], method: Image.Resampling) -> A
 
 
 def square(array: Array) -> Array:
-    """Cut the square in the middle."""
     side = min(array.shape[:2])
     top, left = ((length - side) // 2 for length in array.shape[:2])
     return array[top : top + side, left : left + side]

@@ -27,7 +27,6 @@ class PostgreSQL:
     password: str
 
     def ask(self, program: str, *arguments: str) -> str:
-        """The output of one of its clients, such as ``psql``."""
         where = ("--host=127.0.0.1", f"--port={self.port}", f"--username={self.user}")
         done = subprocess.run(
             [PROGRAMS[-1] / program, *where, *arguments],

@@ -1,7 +1,5 @@
 """A Prefect server that runs, asked through its REST API."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time
@@ -108,7 +106,6 @@ class PrefectServer:
         return states[-1]
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
-        """The flow runs of a name, the oldest first."""
         named = {"flow_runs": {"name": {"any_": [name]}}, "sort": "START_TIME_ASC"}
         runs: list[dict[str, Any]] = self.post("/flow_runs/filter", named)
         return runs

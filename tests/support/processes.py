@@ -11,7 +11,6 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def run_python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python with these arguments, in the checkout."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=CHECKOUT,

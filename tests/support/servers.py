@@ -70,7 +70,6 @@ class S3Server:
         return int(self.endpoint.rpartition(":")[2])
 
     def client(self) -> Any:
-        """A boto3 client for it."""
         from botocore.config import Config
 
         session = _session(self.access_key, self.secret_key, self.region)
@@ -92,7 +91,6 @@ class S3Server:
         return replace(self, access_key=_GUEST_KEY, secret_key=_GUEST_SECRET)
 
     def create_bucket(self, name: str) -> None:
-        """Create a bucket, unless it exists."""
         client = self.client()
         try:
             there = client.exceptions
@@ -166,7 +164,6 @@ def rclone_s3(
 
 @contextmanager
 def moto_s3() -> Iterator[S3Server]:
-    """Serve S3 from memory with moto."""
     with served_folder("larder-moto-") as own:
         port = free_port()
         program = _program("moto_server", "pip install 'moto[s3,server]'")
@@ -190,7 +187,6 @@ def assemble_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def radosgw_available() -> bool:
-    """Whether Ceph's programs are installed."""
     return all(shutil.which(program) for program in _CEPH)
 
 
@@ -365,7 +361,6 @@ def _policy(statement: dict[str, Any]) -> str:
 
 @contextmanager
 def served_folder(prefix: str) -> Iterator[Path]:
-    """A temporary directory for a server's files."""
     # Under /tmp whatever TMPDIR says: the path of a Unix socket may have at most 107 bytes.
     path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:

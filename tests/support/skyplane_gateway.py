@@ -48,7 +48,6 @@ def _hold_parts() -> None:
 
 
 def main(region_tag: str, address: str, folder: Path) -> None:
-    """Serve until killed."""
     from skyplane.gateway import gateway_daemon, gateway_daemon_api
     from werkzeug.serving import make_server
 

@@ -102,7 +102,6 @@ class LocalServer:
         self._wait_until_it_answers()
 
     def stop(self) -> None:
-        """Kill the gateway with all its processes."""
         import psutil
 
         if self._process is None:
@@ -149,7 +148,6 @@ class LocalProvisioner:
         """Nothing to do."""
 
     def provision(self, **_: object) -> list[str]:
-        """Make a server for each task."""
         for number, (task, tag) in enumerate(self._tasks):
             folder = Path.home() / f"gateway-{number}"
             folder.mkdir()
@@ -163,7 +161,6 @@ class LocalProvisioner:
         return self._servers[task]
 
     def deprovision(self, **_: object) -> None:
-        """End all servers and their instances."""
         for server in self._servers.values():
             server.stop()
             region = server.region_tag.partition(":")[2]

@@ -3,8 +3,6 @@
 Each is a hook around the calls of another store: `DelegatingStore.around`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading
@@ -82,7 +80,6 @@ class _Fault:
 
 
 def keys_of(store: Readable, prefix: str = "", **more: str) -> list[str]:
-    """What a listing has, in its order."""
     return [info.key for page in store.list(prefix, **more) for info in page]
 
 
@@ -119,7 +116,6 @@ class FaultyStore(DelegatingStore):
             self._faults.append(_Fault(method, effect, key, nth - 1, times))
 
     def clear(self) -> None:
-        """Remove the faults that have not happened yet."""
         self._faults.clear()
 
     def _due(self, method: str, key: str) -> Effect | None:
@@ -201,7 +197,6 @@ class RecordingStore(DelegatingStore):
 
     @property
     def writes(self) -> tuple[RecordedCall, ...]:
-        """The calls that could change the store."""
         return tuple(call for call in self.calls if call.method in WRITES)
 
     def count(self, method: str) -> int:
@@ -247,7 +242,6 @@ class Recorder:
 
     @property
     def writes(self) -> list[RecordedCall]:
-        """The calls that could change a store."""
         return [call for store in self.stores for call in store.writes]
 
     def keys(self, *methods: str) -> list[str]:

@@ -1,7 +1,9 @@
 import pytest
 
+from larder.catalog.leasing import lease
 from larder.cli.main import COMMANDS, dispatch
 from larder.errors import ConfigError
+from larder.versions.leases import MAX_DAYS
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
@@ -44,3 +46,37 @@ sys.exit(main())
         assert "larder.cli.exit" in modules
         heavy = {"prefect", "pyarrow", "botocore", "pycurl", "pydantic", "yaml", "numpy", "rich"}
         assert modules.isdisjoint(heavy)
+
+
+@pytest.mark.parametrize("command", ["ls", "du", "show", "diff", "lease"])
+def test_an_empty_name_is_no_dataset(command):
+    with larder_error("config.invalid_value") as caught:
+        dispatch([command, ""])
+    assert caught.value.where == "DATASET"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["advise --dataset d", "card d", "clean d --keep 1", "copy a b", "ls", "refresh", "tag d t"],
+)
+def test_a_config_folder_with_credentials_is_refused_and_not_shown(command):
+    with larder_error("config.secret") as caught:
+        dispatch([*command.split(), "--config-dir", "s3://key:canary@bucket"])
+    assert caught.value.where == "--config-dir"
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"version": "latest"},
+        {"version": ""},
+        {"holder": "bob"},
+        {"version": "latest", "holder": "bob", "drop": ["x"]},
+        {"version": "latest", "holder": "bob", "days": 0},
+        {"version": "latest", "holder": "bob", "days": MAX_DAYS + 1},
+    ],
+)
+def test_a_lease_that_is_half_described_is_refused(flags):
+    with larder_error("config.invalid_flag"):
+        lease(None, **flags)

@@ -31,7 +31,6 @@ PRINTS = {
 
 
 def shell(redirect: str, what: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command whose streams a shell redirects."""
     command = [sys.executable, "-c", PRELUDE.format(what), *arguments]
     return subprocess.run(
         ["/bin/sh", "-c", f'"$@" {redirect}', "sh", *command],

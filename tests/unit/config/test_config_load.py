@@ -36,7 +36,6 @@ def refused(text: str, *settings: str, **environ: str) -> LarderError:
 
 
 def problems_of(error: LarderError) -> list[Problem]:
-    """The code, the position and the key of each."""
     return [
         (each.code.removeprefix("config."), each.where, each.message.partition(": ")[0])
         for each in ProblemsError.of(error)

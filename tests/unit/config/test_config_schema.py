@@ -28,7 +28,6 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every property and every mapping of a schema, and its description."""
     yield path, node.get("description", "")
     for name, each in node.get("properties", {}).items():
         yield from described(each, f"{path}.{name}")

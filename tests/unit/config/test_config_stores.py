@@ -24,7 +24,6 @@ def source(tmp_path: Path, text: str, settings: Sequence[str] = (), **environ: s
 
 
 def refusals(tmp_path: Path, text: str, *settings: str, **environ: str) -> list[str]:
-    """The codes and keys of what is refused."""
     with pytest.raises(ProblemsError) as caught:
         source(tmp_path, text, settings, **environ)
     return [

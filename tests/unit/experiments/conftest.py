@@ -1,21 +1,6 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from larder.config.models.cluster import Cluster
-from larder.experiments.delivery import DeliveredVersion, VersionContents
-from tests.unit.experiments.made import make_cluster, make_version
-
-
-@pytest.fixture
-def delivered() -> Callable[..., tuple[DeliveredVersion, VersionContents]]:
-    return make_version
-
-
-@pytest.fixture
-def cluster() -> Callable[..., Cluster]:
-    return make_cluster
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def cluster_of(kind: str, url: str, nodes: dict[str, Any] | None = None, **stora
     return Cluster.model_validate({"name": "k", "storage": {"url": url, **storage}, **described})
 
 
-def make_version(url: str, delivery: str = "") -> tuple[DeliveredVersion, VersionContents]:
+def delivered(url: str, delivery: str = "") -> tuple[DeliveredVersion, VersionContents]:
     """A version of the digits; it is delivered as its storage suggests, unless that is said."""
     where = parse_url(url)
     delivery = delivery or ("bind_mount" if where.is_directory else "bucket")
@@ -41,7 +41,7 @@ def make_version(url: str, delivery: str = "") -> tuple[DeliveredVersion, Versio
     return version_of(url, delivery, "digits"), contents
 
 
-def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
+def cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
     found = [{"host_path": host, "container_path": container} for host, container in mounts]
     storage = {"url": url, **more.pop("storage", {})}
     return Cluster.model_validate(

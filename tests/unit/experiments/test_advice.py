@@ -94,7 +94,6 @@ def answer(facts: Facts) -> tuple[str, ...]:
 
 
 def rows() -> Iterator[str]:
-    """The facts of each row."""
     for line in GOLDEN.read_text().splitlines():
         if line.startswith("| ") and not line.startswith("| facts"):
             yield line.split("|")[1].strip()

@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,7 +26,7 @@ from larder.experiments.delivery import ConfigRequest
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
 from tests.support.processes import CHECKOUT
-from tests.unit.experiments.made import version_of
+from tests.unit.experiments.made import cluster, delivered, version_of
 
 MOUNT = {"host_path": "/srv/team", "container_path": "/mnt/data", "claim": "team-data"}
 DOWNLOADS = {"host_path": "/scratch/larder", "container_path": "/larder"}
@@ -61,7 +60,7 @@ SITUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 TEMPLATES = {"bind-mount": "digits.yaml", "bucket": "resnet50.yaml"}
 
 
-def emitted(name: str, delivered: Callable[..., Any], cluster: Callable[..., Any]) -> Any:
+def emitted(name: str) -> Any:
     url, delivery, fields = SITUATIONS[name]
     release = "0.19.9" if name.startswith("data-layer") else "0.38"
     here = cluster(url, consumer={"release": release}, **fields)
@@ -71,8 +70,8 @@ def emitted(name: str, delivered: Callable[..., Any], cluster: Callable[..., Any
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_the_bytes_are_those_of_the_golden_files(name, delivered, cluster):
-    files = {file.name.replace("/", "-"): file.text for file in emitted(name, delivered, cluster)}
+def test_the_bytes_are_those_of_the_golden_files(name):
+    files = {file.name.replace("/", "-"): file.text for file in emitted(name)}
     folder = f"experiments/deliveries/{name}"
     for file, text in files.items():
         check_golden(f"{folder}/{file}", text)
@@ -127,7 +126,7 @@ CONFLICTS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, delivered, cluster, tmp_path):
+def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, tmp_path):
     delivery, text = CONFLICTS[name]
     path = tmp_path / "t.yaml"
     path.write_text(f"{text}\nlabels: [mine]\n")
@@ -155,7 +154,7 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, delivered,
 CONTAINER = {"name": "determined-container"}
 
 
-def test_a_pod_of_the_template_is_kept(delivered, cluster):
+def test_a_pod_of_the_template_is_kept():
     mine = {**CONTAINER, "volumeMounts": [{"name": "a", "mountPath": "/a"}]}
     spec = {
         "nodeSelector": {"gpu": "a100"},
@@ -184,7 +183,7 @@ def test_a_pod_of_the_template_is_kept(delivered, cluster):
     ],
     ids=str,
 )
-def test_a_pod_of_another_form_is_refused(environment, delivered, cluster):
+def test_a_pod_of_another_form_is_refused(environment):
     with larder_error("config.template"):
         template = {"environment": environment}
         render(
@@ -203,22 +202,20 @@ def test_a_pod_of_another_form_is_refused(environment, delivered, cluster):
         (BUCKET, "cache", {"nodes": {"downloads": DOWNLOADS | {"container_path": "/a\nb"}}}),
     ],
 )
-def test_what_a_pattern_or_a_variable_cannot_hold_is_refused(
-    url, delivery, fields, delivered, cluster, template
-):
+def test_what_a_pattern_or_a_variable_cannot_hold_is_refused(url, delivery, fields, template):
     with larder_error("config.path"):
         render(ConfigRequest(template, *delivered(url, delivery), cluster(url, **fields)))
 
 
-def test_a_volume_needs_a_claim(delivered, cluster, template):
+def test_a_volume_needs_a_claim(template):
     here = cluster(DIRECTORY, **UNCLAIMED)
     with larder_error("config.invalid_value"):
         render(ConfigRequest(template, *delivered(DIRECTORY, "volume"), here))
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name.startswith("decorators")])
-def test_the_decorators_read_what_is_emitted(name, delivered, cluster, monkeypatch):
-    (config,) = emitted(name, delivered, cluster)
+def test_the_decorators_read_what_is_emitted(name, monkeypatch):
+    (config,) = emitted(name)
     experiment = YAML(typ="safe").load(config.text)
     monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(experiment))
     monkeypatch.delenv("LARDER_CACHE", raising=False)
@@ -271,7 +268,7 @@ def test_bash_passes_any_path_to_the_download(location, directory):
         ),
     ],
 )
-def test_the_line_that_submits(release, names, expected, cluster, tmp_path):
+def test_the_line_that_submits(release, names, expected, tmp_path):
     output = tmp_path / "it's out"
     output.mkdir()
     for name in names:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
-from larder.experiments.delivery import ConfigRequest
+from larder.experiments.consumers.registry import CONSUMERS, consumer_configs, consumer_of
+from larder.experiments.delivery import ConfigFile, ConfigRequest
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
+from larder.pipeline.configs import write_configs
 from larder.pipeline.delivery_facts import choices, chosen
 from larder.pipeline.settings import load_settings
+from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
-from tests.unit.experiments.made import SHARDS, cluster_of
+from tests.unit.experiments.made import SHARDS, cluster, cluster_of, delivered
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +57,7 @@ DATASETS, CLUSTERS = (
 
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("cluster", [*CLUSTERS, "kubernetes, kubeflow"])
-def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster, delivered):
+def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster):
     name, _, kind = cluster.partition(", ")
     variables = ("LARDER_SOURCE", "LARDER_STORAGE", "IMAGENET_SOURCE")
     environ = {variable: f"s3://{variable.lower()}/of-it" for variable in variables}
@@ -79,7 +81,7 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster
 @pytest.mark.parametrize(
     ("kind", "name"), [("croissant", "croissant.json"), ("json", "dataset.json")]
 )
-def test_descriptions_are_as_they_were(kind, name, delivered):
+def test_descriptions_are_as_they_were(kind, name):
     url = "s3://bucket/team/"
     version, contents = delivered(url)
     shards = {
@@ -95,3 +97,33 @@ def test_descriptions_are_as_they_were(kind, name, delivered):
     (file,) = consumer_configs(kind).config_files(request)
     assert file.name == name
     check_golden(f"plain/{name}", file.text)
+
+
+def test_a_result_that_breaks_a_rule_is_not_emitted():
+    version, contents = delivered("/srv")
+    here = cluster("/srv")
+    consumer = consumer_of(here)
+    with larder_error("config.invalid_experiment"):
+        consumer.config_files(ConfigRequest({"name": "x"}, version, contents, here, where="t.yaml"))
+
+
+def test_only_what_changed_is_written(tmp_path):
+    output = tmp_path / "out" / "here" / "digits"
+    files = (ConfigFile("a.yaml", "a: ä\n"), ConfigFile("b.yaml", "b: 1\n"))
+    assert [written.changed for written in write_configs(files, output)] == [True, True]
+    assert (output / "a.yaml").read_text(encoding="utf-8") == "a: ä\n"
+    before = (output / "a.yaml").stat()
+    again = write_configs((files[0], ConfigFile("b.yaml", "b: 2\n")), output)
+    assert [(written.path, written.changed) for written in again] == [
+        (output / "a.yaml", False),
+        (output / "b.yaml", True),
+    ]
+    after = (output / "a.yaml").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert sorted(path.name for path in output.iterdir()) == ["a.yaml", "b.yaml"]
+
+
+def test_a_file_in_the_way_of_the_directory(tmp_path):
+    (tmp_path / "out").write_text("")
+    with larder_error("config.path"):
+        write_configs([ConfigFile("a.yaml", "")], tmp_path / "out")

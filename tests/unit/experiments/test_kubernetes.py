@@ -284,3 +284,28 @@ def test_splits_that_would_share_a_variable_are_refused(pair):
     splits = dict.fromkeys(pair, contents().splits["train"])
     with larder_error("config.invalid_value", "splits"):
         emitted("kubernetes", BUCKET, VersionContents("", splits))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_pod_trains_on_one_node(nodes):
+    url, delivery, options = BUCKET
+    here = cluster_of("kubernetes", url, {"count": nodes}, **options)
+    given = copy.deepcopy(POD), version_of(url, delivery), contents(), here
+    if nodes == 1:
+        assert config_files(ConfigRequest(*given))
+        return
+    with larder_error("config.invalid_experiment") as caught:
+        config_files(ConfigRequest(*given))
+    assert "nodes.count of the cluster file is 2" in caught.value.message
+
+
+def test_a_job_that_copies_a_claim_first_is_emitted_again():
+    kind, (url, delivery, options) = CASES["job-download-claim"]
+    version, here = version_of(url, delivery), cluster_of("kubernetes", url, **options)
+    (file,) = config_files(ConfigRequest(template(kind), version, contents(), here))
+    with larder_error("config.template") as caught:
+        config_files(ConfigRequest(loaded(file.text), version, contents(), here))
+    assert "spec.template.spec.volumes" in caught.value.message
+    forced = version._replace(replaces=True)
+    (again,) = config_files(ConfigRequest(loaded(file.text), forced, contents(), here))
+    assert loaded(again.text) == loaded(file.text)

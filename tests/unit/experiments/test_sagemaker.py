@@ -58,7 +58,6 @@ def emitted(
     changes: dict[str, Any] | None = None,
     **consumer: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The request, and the texts of the manifests by the URL that names them."""
     here = version_of(url, delivery, "digits", replaces=force)
     contents = VersionContents("", splits, index=INDEX)
     merged = {**template(), **(changes or {})}

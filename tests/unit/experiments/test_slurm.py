@@ -58,7 +58,6 @@ sys.exit("warm" in sys.argv and "FAILS" in os.environ)
 
 
 def steps(text: str, folder: Path, **variables: str) -> list[tuple[list[str], dict[str, str]]]:
-    """The arguments and the environment of every step that the script starts."""
     srun, record = folder / "srun", folder / "steps"
     srun.write_text(SRUN)
     srun.chmod(0o755)

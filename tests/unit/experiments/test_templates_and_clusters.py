@@ -9,6 +9,7 @@ from larder.experiments.delivery import ConfigRequest
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
 from tests.unit.experiments import test_slurm as slurm
+from tests.unit.experiments.made import cluster, delivered
 
 ACCESS = {"region": "us-west-2", "endpoint": "http://store:9000"}
 BUCKET = {"storage": {"url": "s3://bucket/", **ACCESS}}
@@ -121,7 +122,7 @@ def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tm
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_determined_refuses_another_region_or_endpoint_in_the_pod(name, delivered, cluster):
+def test_determined_refuses_another_region_or_endpoint_in_the_pod(name):
     env = [{"name": name, "value": OTHERS[name]}]
     containers = [{"name": "sidecar", "env": env}]
     template = {"environment": {"pod_spec": {"spec": {"containers": containers}}}}

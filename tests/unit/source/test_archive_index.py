@@ -56,7 +56,6 @@ def source() -> Iterator[RecordingStore]:
 def index(
     source: Store, info: ObjectInfo, own: Store, path: Path, *, plan: bool = False, threads: int = 4
 ) -> tuple[bool, list[dict[str, Any]]]:
-    """Whether the archive was read, and the rows of its index."""
     with ThreadPoolExecutor(threads) as executor:
         read = index_archive(source, info, Indexes(own, plan), path, executor)
     return read, [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]

@@ -30,7 +30,6 @@ def unfit(store: Store, found: Sequence[str], prefix: str = "", cut: int = 1_000
 
 
 def refused(store: Store, found: Sequence[str], prefix: str = "") -> list[str]:
-    """The keys that the store refuses, of those that could be parts of samples."""
     bad = []
     for key in sorted(set(found), key=str.encode):
         if bad_key_reason(key) is None:

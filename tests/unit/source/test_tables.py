@@ -239,7 +239,6 @@ def test_compressed_tables_are_refused_by_name(store):
 def read_entries(
     store: Store, folder: Path, file: str, data: bytes, label: str | None = None, **options: Any
 ) -> dict[str, bytes]:
-    """The parts of the entries of an annotation file, by name and extension."""
     given = Annotations.model_validate({"files": file, **options})
     indexes, info = Indexes(store), store.put(file, data)
     indexed = index_annotations(store, info, given, label, indexes, folder)

@@ -26,8 +26,6 @@ MOST_FLIPS = 120
 
 
 class Shard(NamedTuple):
-    """A shard of three samples."""
-
     store: Store
     format: ShardFormat
     files: Sequence[StoredFile]
@@ -35,7 +33,6 @@ class Shard(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """Its first file."""
         return self.store.get(self.files[0].name)
 
     def faults(self, data: bytes | None = None, store: Store | None = None) -> list[Finding]:

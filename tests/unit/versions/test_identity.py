@@ -23,13 +23,14 @@ from larder.config.shape import (
 from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import StoredFile
 from larder.versions import identity
-from larder.versions.documents import CacheFacts, CacheFile, Shape
+from larder.versions.documents import CacheFacts, CacheFile, SegmentDocument, Shape
 from larder.versions.identity import (
     cache_id,
     content_digest,
     inputs_digest,
     segment_id,
     version_id,
+    weaker_check,
 )
 from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
@@ -438,3 +439,21 @@ def test_versions_and_contents_are_pinned():
         "all": content_digest(shards, ["cat", "ü"], cache),
     }
     assert_golden("contents", contents)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"validate": "header"}, ""),
+        ({"validate": "decode"}, "validate was header"),
+        ({"validate": "none"}, ""),
+        ({"images": {"max_pixels": 9}}, "images.max_pixels was 1,000"),
+        ({"images": {"max_pixels": 9}, "validate": "none"}, ""),
+        ({"images": {"max_pixels": 2_000}}, ""),
+    ],
+)
+def test_samples_are_checked_again_only_if_the_check_is_stricter(fields, reason):
+    shape = Shape("webdataset", 1, 1_000, {}, None, images=ImageOptions(max_pixels=1_000))
+    segment = SegmentDocument("d", "0" * 32, shape, "header", {}, ())
+    named = {"name": "d", "source": {"url": "/s"}, "images": {"max_pixels": 1_000}}
+    assert weaker_check(Dataset.model_validate(named | fields), segment) == reason

@@ -29,10 +29,6 @@ MAX = 2**63 - 1
 SEGMENT = "5" * 32
 
 
-def ranges(*pairs: tuple[int, int]) -> Omitted:
-    return Omitted(np.array(pairs, np.int64).reshape(-1, 2))
-
-
 NONE = SplitFacts(0, 0, 0, ())
 
 
@@ -57,7 +53,7 @@ def npy(array: Any, **options: Any) -> bytes:
 
 
 def test_rows_may_be_as_large_as_numbers_are():
-    found = ranges((0, 1), (MAX - 3, MAX))
+    found = Omitted(np.array([(0, 1), (MAX - 3, MAX)]))
     assert found.count == 4
     assert found.mask(MAX - 4, 4).tolist() == [0, 1, 1, 1]
     assert found.rows_of([0, MAX - 6]).tolist() == [1, MAX - 4 - 1]

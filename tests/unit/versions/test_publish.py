@@ -1,9 +1,12 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from larder.bounds import DOCUMENT_BYTES
 from larder.manifest.sealed import seal
+from larder.progress import NullProgress
+from larder.verify.document_check import DocumentReader
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -75,12 +78,6 @@ def test_a_document_that_is_longer_than_what_is_read_is_not_published(root):
     assert keys_of(root) == []
 
 
-def test_a_newer_format_is_named():
-    data = seal(replace(VERSION, format="larder-version-9"))
-    with larder_error("damage.manifest"):
-        parse_document(VersionDocument, data, "x")
-
-
 def test_a_version_has_no_segment_twice():
     """Verify has the documents, shards and caches of a version by segment."""
     data = seal(replace(VERSION, segments=VERSION.segments * 2))
@@ -102,3 +99,40 @@ def test_keys_of_the_layout_are_pinned():
     assert file == f"segments/s/caches/c/train-{short}.mdb"
     assert layout.omitted_key("v", sha256) == f"versions/v/manifests/omitted-{short}.npy"
     assert layout.list_key("v", "train", sha256) == f"versions/v/lists/train-{short}.txt"
+
+
+CACHE = CacheDocument("d", FILE.segment, "7" * 32, "encoded", {"train": FILE})
+OTHER = "9" * 32
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "read"),
+    [
+        (VERSION, layout.version_key(OTHER), lambda root: read_version(root, OTHER)),
+        (CACHE, layout.cache_key(OTHER, CACHE.id), lambda root: read_cache(root, OTHER, CACHE.id)),
+        (
+            CACHE,
+            layout.cache_key(CACHE.segment, OTHER),
+            lambda root: read_cache(root, CACHE.segment, OTHER),
+        ),
+    ],
+)
+def test_a_document_at_the_key_of_another_is_damage(document, key, read, root):
+    root.put(key, seal(document))
+    with larder_error("damage.manifest", f"{root.url}{key}"):
+        read(root)
+    job = SimpleNamespace(dataset=SimpleNamespace(name="d"))
+    reader = DocumentReader(job, root, NullProgress())
+    assert reader.document(type(document), key) is None
+    assert [each.path for each in reader.findings] == [key]
+    root.put(document.key, seal(document))
+    assert reader.document(type(document), document.key) == document
+
+
+def test_a_document_whose_files_are_missing_is_not_written(root):
+    def check():
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        publish_document(root, VERSION, check=check)
+    assert keys_of(root) == []

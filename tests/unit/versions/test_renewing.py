@@ -31,19 +31,13 @@ LEASE, LONGER = (Lease("the config of cluster c", days, (VERSION,)) for days in 
 
 @pytest.fixture
 def leased(root):
-    """A root with a version and the lease of its config."""
     root.put(layout.version_key(VERSION), b"{}")
     root.put(KEY, seal(LEASE))
     return root
 
 
 def renew(root):
-    """Renew two days later."""
     renew_configs(root, VERSION, root.head(KEY).modified_us + 2 * DAY_US)
-
-
-def drop(root):
-    drop_lease(root, NAME)
 
 
 def lengthen(root):
@@ -51,7 +45,9 @@ def lengthen(root):
 
 
 @pytest.mark.parametrize("call", ["get", "put"])
-@pytest.mark.parametrize(("act", "left"), [(drop, []), (lengthen, [LONGER])])
+@pytest.mark.parametrize(
+    ("act", "left"), [(lambda root: drop_lease(root, NAME), []), (lengthen, [LONGER])]
+)
 def test_what_others_do_with_a_lease_meanwhile_holds(leased, call, act, left):
     meanwhile = Meanwhile()
     meanwhile.before(call, KEY, lambda: act(leased))
