@@ -277,7 +277,10 @@ class Readable(Protocol):
     def features(self) -> Features: ...
 
     def region(self) -> str:
-        """Return the bucket's region at AWS or Google Cloud; empty if unknown, or elsewhere."""
+        """Return the bucket's region at AWS or Google Cloud; empty if unknown, or elsewhere.
+
+        Call this after other calls have succeeded: they fail in another region.
+        """
         return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:

@@ -11,9 +11,9 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 from larder.disk import Draft, check_inside, disk_errors, draft, file_lock
@@ -32,6 +32,10 @@ _THREADS: Final = 8
 
 Room = Callable[[Path, int], AbstractContextManager[None]]
 """Makes room at a path for a file of a size; the file is created before the context ends."""
+
+_Answer = SimpleQueue[tuple[int, BaseException | None]]
+"""The end of a range that was read, or its error. Not a future: an interrupt may leave a future's
+lock taken, and its thread would wait forever."""
 
 
 VARIABLE = "LARDER_CACHE_DIR"
@@ -127,18 +131,18 @@ def _read_ranges(
                 start += len(buffer)
         return start
 
-    ranges: list[tuple[int, Future[int]]] = [
-        (start, Future()) for start in range(0, size_bytes, _RANGE_BYTES)
+    ranges: list[tuple[int, _Answer]] = [
+        (start, SimpleQueue()) for start in range(0, size_bytes, _RANGE_BYTES)
     ]
     unread = iter(ranges)
 
     def work() -> None:
         with interrupt.active():
-            for start, written in unread:
+            for start, answer in unread:
                 try:
-                    written.set_result(read(start))
+                    answer.put((read(start), None))
                 except BaseException as error:  # noqa: BLE001 - raised by the caller
-                    written.set_exception(error)
+                    answer.put((start, error))
 
     hasher, end = hashlib.sha256(), 0
     # The end of the program would wait for all ranges if a pool had these threads.
@@ -146,8 +150,8 @@ def _read_ranges(
     try:
         for worker in workers:
             worker.start()
-        for _, written in ranges:
-            start, end = end, written.result()
+        for start, answer in ranges:
+            end = _end_of(answer)
             for data in file.read(start, end):
                 hasher.update(data)
     finally:
@@ -156,6 +160,13 @@ def _read_ranges(
             if worker.ident is not None:  # it was started
                 worker.join()
     return end, hasher.hexdigest()
+
+
+def _end_of(answer: _Answer) -> int:
+    end, error = answer.get()
+    if error is not None:
+        raise error
+    return end
 
 
 def path_below(root: Path, path: str) -> Path:
