@@ -73,7 +73,8 @@ _memories: dict[int, SharedMemory] = {}
 def begin(stream: int, owner: int, sent: _SentLoader | None, steps: range) -> None:
     """Begin to make these batches, counted from the first batch of the first epoch."""
     if sent is not None:
-        loader, sys.path[:], environment = sent
+        loader, path, environment = sent
+        sys.path[:] = path
         os.environ.update(environment)
         _loaders.pop(owner, None)  # no iteration may use it if the new loader cannot be loaded
         if len(_loaders) == _MOST_LOADERS:
