@@ -126,7 +126,7 @@ def enclosed(folder: Path) -> Iterator[Path]:
     places = {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")}
     with (
         mock.patch.object(tempfile, "tempdir", str(folder / "tmp")),
-        mock.patch.object(manifests._manifests, "_folder", None),
+        mock.patch.object(manifests, "_folder", return_value=folder / "tmp"),
         # Whatever sizes documents state, no other process starts: the watch would not see it.
         mock.patch.object(crew, "_START_SECONDS", float("inf")),
         mock.patch.dict(os.environ, places),
