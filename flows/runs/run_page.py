@@ -15,6 +15,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from flows.runs.configure import OF_RUNS, SHOWN
+from flows.runs.secrets import without_auth
 from larder.cli.command import Lines
 from larder.cli.display import Display, PlainView
 from larder.cli.exit import DEBUG
@@ -109,7 +110,7 @@ def log_end(shown: LarderError, error: Exception) -> str:
     """
     log = RunLog()
     if shown is not error:
-        log.write(logging.ERROR, "".join(traceback.format_exception(error)))
+        log.write(logging.ERROR, without_auth("".join(traceback.format_exception(error))))
     problems = shown.problems if isinstance(shown, ProblemsError) else (shown,)
     lines = [f"error[{problem.code}]: {problem}" for problem in problems]
     for line in lines:

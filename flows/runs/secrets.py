@@ -23,7 +23,7 @@ _QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*
 
 
 def without_auth(url: str) -> str:
-    """Return ``url`` without user, password, query and fragment."""
+    """Return a URL, or a text with URLs, without user, password, query and fragment."""
     return _QUERY.sub(r"\g<url>", _USER.sub(r"\g<scheme>", url))
 
 

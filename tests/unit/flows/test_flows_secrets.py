@@ -6,8 +6,10 @@ from unittest import mock
 
 import pytest
 
+from flows.runs import run_page
 from flows.runs.configure import configure_prefect
 from flows.runs.secrets import Hidden, auth_of, without_auth
+from larder.cli.exit import DEBUG
 from larder.errors import FatalError, LarderError, ObjectError
 from tests.support.errors import larder_error
 
@@ -103,3 +105,15 @@ def test_other_errors_and_their_causes_are_unchanged():
     with pytest.raises(FatalError) as raised, Hidden([SECRET, "", "abc"]).guard():
         raise FatalError("run.server", "abc refused") from cause
     assert raised.value.__cause__ is cause
+
+
+def test_the_traceback_of_a_bug_is_logged_without_the_credentials_of_urls(monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(run_page.RunLog, "__init__", lambda _: None)
+    monkeypatch.setattr(run_page.RunLog, "write", lambda _, level, line: lines.append(line))
+    monkeypatch.setenv(DEBUG, "1")  # the loggers of other tests stay as they are
+    error = ValueError("no answer of https://user:s3cr3t@host/a?X-Amz-Signature=5ign")
+    assert run_page.log_end(FatalError("run.internal", "a bug"), error) == lines[-1]
+    assert "no answer of https://host/a" in lines[0]
+    assert "s3cr3t" not in "".join(lines)
+    assert "5ign" not in "".join(lines)
