@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from larder.cli.output import discard, print_json, tell
-from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
+from larder.cli.signals import HINT, INTERRUPTED_STATUS, conclude, interrupting, process
 from larder.disk import limit_error
 from larder.errors import Failure, FatalError, LarderError, ProblemsError, shortened
 from larder.jobs.results import RefusedError, RunError
@@ -40,7 +40,7 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
         with interrupting(json=as_json):
             status = _status(main, as_json)
     except KeyboardInterrupt:  # during the report of another error
-        status = INTERRUPTED
+        status = INTERRUPTED_STATUS
     except BrokenPipeError:
         status = 1
         discard(sys.stdout)
@@ -57,7 +57,7 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # noqa: BLE001 - the last resort of every command
         shown = refusal(error)
-        status = INTERRUPTED if shown.code == "run.interrupted" else shown.exit_status
+        status = INTERRUPTED_STATUS if shown.code == "run.interrupted" else shown.exit_status
         return _report(shown, status, as_json)
 
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     import threading
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 """Exit status of a command that a signal interrupted."""
 
 HINT = "run the same command again to continue"
@@ -261,7 +261,7 @@ def _leave() -> NoReturn:
             _write(2, _LINE)
         if process.json and not process.printed:
             _write(1, _DOCUMENT)
-    os._exit(INTERRUPTED)
+    os._exit(INTERRUPTED_STATUS)
 
 
 def _write(descriptor: int, text: str) -> None:
