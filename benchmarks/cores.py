@@ -34,6 +34,7 @@ from benchmarks.packing.commands import PLAIN, prepare_command, write_configs
 from tests.support.servers import S3Server, rclone_s3
 
 OBJECTS, OBJECT_BYTES, PHOTOGRAPHS = 20_000, 110_000, 4_000
+BUCKET = "objects"
 DECODED = "mirror: false\nvalidate: decode\ncache: {records: decoded}\n"
 CASES = ("copy", "shards-s3", "shards-files", "cache")
 
@@ -44,6 +45,7 @@ def turn(
     """Run a command of Larder's, which gets a new directory to write to, on some cores."""
     with tempfile.TemporaryDirectory(dir=folder) as storage:
         words = command(Path(storage))
+        server.compute_etags(BUCKET)
         setting = "runner.workers" if "copy" in words else "cluster.runner.workers"
         return run_command(
             [*words, "--set", f"{setting}={cores}"],
@@ -64,16 +66,16 @@ def write(path: Path, content: bytes) -> int:
 
 def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     objects, images = (max(1, round(n * flags.files_scale)) for n in (OBJECTS, PHOTOGRAPHS))
-    files, pictures = folder / "served" / "objects", folder / "pictures"
+    files, pictures = folder / "served" / BUCKET, folder / "pictures"
     with rclone_s3(folder / "served") as server:
-        server.create_bucket("objects")
+        server.create_bucket(BUCKET)
         for number in range(objects):
             write(files / f"{number % 40:03}" / f"{number:06}.jpg", os.urandom(OBJECT_BYTES))
         for number, image in enumerate(photographs(images)):
             write(pictures / "one" / f"{number:06}.jpg", image)
         commands: dict[str, Callable[[Path], list[str]]] = {
-            "copy": lambda storage: [*LARDER, "copy", "s3://objects", str(storage), "--quiet"],
-            "shards-s3": partial(prepare, folder, "s3://objects", PLAIN),
+            "copy": lambda storage: [*LARDER, "copy", f"s3://{BUCKET}", str(storage), "--quiet"],
+            "shards-s3": partial(prepare, folder, f"s3://{BUCKET}", PLAIN),
             "shards-files": partial(prepare, folder, str(files), PLAIN),
             "cache": partial(prepare, folder, str(pictures), DECODED),
         }

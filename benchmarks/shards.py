@@ -181,6 +181,7 @@ def compare_with_copy(plan: Plan) -> Iterator[Figure]:
         def clear() -> None:
             for folder in stored.iterdir():
                 shutil.rmtree(folder)
+            one.compute_etags("source")
 
         def pack() -> Measured:
             took = run_synced(_prepare(setting, from_, place()), environment)
