@@ -449,7 +449,7 @@ def draft(final: Path) -> Iterator[Draft]:
     try:
         yield Draft(path, handle, final)
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # the error of the block counts; a later write removes the file
             path.unlink()
         os.close(handle)
 

@@ -422,6 +422,7 @@ def compare_report(
 NIGHTLY = [range(first, first + 20) for first in range(20, HISTORIES, 20)]
 
 
+@pytest.mark.timeout(3600)  # twenty histories, also on a busy machine
 @pytest.mark.parametrize("seeds", [range(1, 3), *at_push([0, *range(3, 20)]), *at_night(*NIGHTLY)])
 def test_what_is_kept_stays_and_what_goes_is_gone(tmp_path, seeds):
     for seed in seeds:

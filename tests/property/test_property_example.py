@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from example_proto import parsed, serialized
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from larder.config.shape import Feature, FormatOptions, parse_feature
@@ -123,6 +123,7 @@ def with_numbers(content: Content, exts: set[str]) -> Content:
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(contents_of_samples, given_features, st.sampled_from([1, 1 << 24]))
+@example([Content("k", {"n": b"x"}, None, "train")], {"a": ".n", "zz": ".n"}, 1)
 def test_planned_written_and_read_back(found, features, memory_bytes):
     texts = features and {name: parse_feature(text) for name, text in features.items()}
     classes = tuple(f"c{n}" for n in range(301))

@@ -89,6 +89,15 @@ def test_a_draft_is_published_in_one_step(tmp_path):
     assert names(final.parent) == {"a.mdb"}
 
 
+def test_the_error_of_a_draft_is_not_replaced_by_that_of_its_removal(tmp_path, monkeypatch):
+    def refused(path, *rest):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(KeyError), draft(tmp_path / "a"):
+        raise KeyError
+
+
 def test_a_file_of_a_killed_owner_goes_at_once_and_that_of_a_living_one_never(tmp_path):
     killed, _ = owner(tmp_path)
     living, used = owner(tmp_path)

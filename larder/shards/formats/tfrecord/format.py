@@ -139,13 +139,13 @@ class ExampleWriter(ShardWriter):
             return Failure.of(error.where, error)
         start = self._output.bytes
         self._put(record_header(skeleton.size_bytes))
-        checksums = [0] * len(parts)
-        crc32c = 0
+        checksums, crc32c = [0] * len(parts), 0
         for piece in skeleton.pieces:
             if isinstance(piece, bytes):
                 crc32c = google_crc32c.extend(crc32c, piece)
                 self._put(piece)
                 continue
+            checksums[piece] = 0  # several features may have the part
             for buffer in stream(source, parts[piece]):
                 checksums[piece] = google_crc32c.extend(checksums[piece], buffer)
                 crc32c = google_crc32c.extend(crc32c, buffer)
