@@ -85,9 +85,10 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_unrecorded(self) -> None:
-        """Abort uploads that were begun more than a day ago, and that no record continues.
+    def abort_unrecorded(self, running_seconds: float | None) -> None:
+        """Abort uploads that no record continues, and that no run in progress has begun.
 
+        They were begun more than a day ago, and more than a day before the first run in progress.
         The store must belong to Larder alone. Uploads that the store refuses to abort stay, and all
         of them if a record cannot be read.
         """
@@ -95,7 +96,8 @@ class UploadRecords:
             return
         with suppress(LarderError):
             kept = {str(record["upload"]) for _, record in self._records() if record}
-            self._store.abort_uploads(UPLOAD_ABANDONED_SECONDS, kept)
+            seconds = UPLOAD_ABANDONED_SECONDS + (running_seconds or 0)
+            self._store.abort_uploads(seconds, kept)
 
     def abort_recorded(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.

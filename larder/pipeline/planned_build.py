@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from larder.copy.copy_job import CopyJob
 from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
 from larder.copy.uploads import UploadRecords
+from larder.errors import LarderError
 from larder.jobs.manifests import put_named
 from larder.jobs.step_runner import Runner
 from larder.manifest.digest import sha256_hex
@@ -36,7 +38,7 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.identity import weaker_check
-from larder.versions.leases import Claim
+from larder.versions.leases import Claim, running_seconds
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import TAG
@@ -116,8 +118,10 @@ def _begin(plan: Plan) -> Job:
     root = storage_of(state.dataset, state.cluster)
     if claim := _claim(plan):
         claim.take(root)
-    if plan.new and not plan.new.complete:
-        UploadRecords(root, MIRROR.uploads).abort_unrecorded()
+    if claim and plan.new and not plan.new.complete:
+        with suppress(LarderError):
+            running = running_seconds(root, root.head(layout.lease_key(claim.name)).clock_us)
+            UploadRecords(root, MIRROR.uploads).abort_unrecorded(running)
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),

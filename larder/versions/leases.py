@@ -110,6 +110,13 @@ def read_leases(root: Store) -> Iterator[NamedLease]:
         yield NamedLease(name, lease, info.modified_us)
 
 
+def running_seconds(root: Store, now_us: int) -> float | None:
+    """Return how long ago the first run in progress took its lease; None if no run has one."""
+    leases = [each for each in read_leases(root) if each.name.startswith(RUN)]
+    since = [each.written_us for each in leases if now_us < each.until_us]
+    return (now_us - min(since)) / 1e6 if since else None
+
+
 def read_tombstones(root: Store) -> Iterator[NamedTombstone]:
     for info, tombstone in _documents(root, layout.TOMBSTONES_PREFIX, Tombstone, TOMBSTONE_FORMAT):
         yield NamedTombstone(info.key, tombstone, info)
