@@ -10,7 +10,6 @@ checkout do not set its settings.
 from __future__ import annotations
 
 import fcntl
-import http.client
 import os
 import shutil
 import socket
@@ -157,7 +156,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
             load_prefect()
         from flows.runs.prefect_workers import make_pool
 
-        _await(server, int(port))
+        _await(server, folder)
         make_pool(POOL)
         deployed = _deploy(POOL, replace=True)
         worker = stack.enter_context(_worker_of(POOL, folder / "worker.log"))
@@ -170,7 +169,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
         while True:
             time.sleep(_POLL_SECONDS)
             if server.check():
-                _await(server, int(port))
+                _await(server, folder)
             worker.check()
 
 
@@ -247,17 +246,24 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
             free_slots_of_killed_runs(client)
 
 
-def _await(server: Service, port: int) -> None:
+def _await(server: Service, folder: Path) -> None:
+    """Wait until the server answers; ``run.server``: that of another folder has taken the port."""
+    from httpx import HTTPError, HTTPStatusError  # Prefect's
+    from prefect import get_client
+
     def answers() -> bool:
         server.check_started()
-        connection = http.client.HTTPConnection(_HOST, port, timeout=startup_seconds())
         try:
-            connection.request("GET", "/api/health")
-            return connection.getresponse().status == http.client.OK
-        except OSError:
+            with get_client(sync_client=True) as client:
+                home = client.request("GET", "/admin/settings").json()["home"]
+        except HTTPStatusError:
+            home = ""
+        except HTTPError:
             return False
-        finally:
-            connection.close()
+        if home != str(folder):
+            message, where = "another Prefect server has taken the port", str(server.log)
+            raise FatalError("run.server", message, where=where, hint="run it again")
+        return True
 
     if not wait_until(answers, startup_seconds()):
         message = "Prefect's server does not answer"

@@ -99,14 +99,13 @@ class UploadRecords:
             seconds = UPLOAD_ABANDONED_SECONDS + (running_seconds or 0)
             self._store.abort_uploads(seconds, kept)
 
-    def abort_recorded(self, now_us: int) -> int:
-        """Abort the uploads of records that no run has touched for a day, and return how many.
+    def abort_recorded(self, now_us: int) -> None:
+        """Abort the uploads of records that no run has touched for a day.
 
         Call this at the end of a run, which has continued its uploads, or while no run has a lease.
         A run in progress writes its records anew every few seconds.
         """
         before_us = now_us - UPLOAD_ABANDONED_SECONDS * 1e6
-        aborted = 0
         with suppress(LarderError):
             for info, record in self._records():
                 if info.modified_us < before_us:
@@ -115,9 +114,7 @@ class UploadRecords:
                         upload = self._store.begin_upload(key, resume=record["upload"])
                         if upload is not None and info.key == self._key(key):
                             upload.abort()
-                            aborted += 1
                     self._store.delete(info.key)
-        return aborted
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
         """Yield the records, a damaged one as empty.

@@ -31,10 +31,11 @@ _END_SECONDS: Final = 10.0
 def begun(threads: Executor | None, function: Callable[..., Any], *arguments: Any) -> Answers:
     """Begin a call in a thread, which a stop of this thread's work ends; or make the call here."""
     answers: Answers = SimpleQueue()
+    call = [answers, partial(stopped_with_caller(function), *arguments)]
     if threads is None:
-        put_answer([answers, partial(function, *arguments)])
+        put_answer(call)
     else:
-        threads.submit(put_answer, [answers, partial(stopped_with_caller(function), *arguments)])
+        threads.submit(put_answer, call)
     return answers
 
 
