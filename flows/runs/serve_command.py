@@ -253,15 +253,18 @@ def _await(server: Service, folder: Path) -> None:
 
     def answers() -> bool:
         server.check_started()
+        home = ""  # of a server that is not Prefect's, or asks for a password
         try:
-            with get_client(sync_client=True) as client:
+            with (
+                get_client(sync_client=True) as client,
+                suppress(ValueError, LookupError, TypeError),
+            ):
                 home = client.request("GET", "/admin/settings").json()["home"]
-        except HTTPStatusError:
-            home = ""
-        except HTTPError:
-            return False
+        except HTTPError as error:
+            if not isinstance(error, HTTPStatusError) or error.response.is_server_error:
+                return False
         if home != str(folder):
-            message, where = "another Prefect server has taken the port", str(server.log)
+            message, where = "another server has taken the port", str(server.log)
             raise FatalError("run.server", message, where=where, hint="run it again")
         return True
 

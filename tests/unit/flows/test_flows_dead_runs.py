@@ -51,13 +51,15 @@ def test_a_pending_run_may_take_some_minutes_to_get_its_process(ended):
 
 
 @pytest.mark.parametrize(
-    ("status", "home", "is_ours"), [(200, "", True), (200, "elsewhere", False), (401, "", False)]
+    ("status", "answered", "is_ours"),
+    [(200, "{}", True), (200, "{}/elsewhere", False), (401, "{}", False), (200, "", False)],
 )
-def test_a_server_of_another_folder_is_refused(tmp_path, status, home, is_ours):
+def test_a_server_of_another_folder_is_refused(tmp_path, status, answered, is_ours):
     """It took the port after that was chosen, so ours ends soon."""
 
     def answer(ask: Ask) -> Say:
-        body = json.dumps({"home": str(tmp_path / home)}).encode()
+        home = answered.format(tmp_path)
+        body = json.dumps({"home": home}).encode() if home else b"no JSON"
         return Say(status if ask.path == "/api/admin/settings" else 200, body)
 
     with ExitStack() as stack:
