@@ -207,7 +207,7 @@ def remove_leftovers(plan: CleanPlan, *, progress: Progress) -> None:
     root = plan.settings.place.open()
     uploads = UploadRecords(root, MIRROR.uploads)
     running = running_seconds(root, plan.now_us)
-    uploads.abort_unrecorded(running)
+    uploads.abort_unrecorded(lambda: running)
     if running is None:  # a run continues uploads, and writes temporary files
         uploads.abort_recorded(plan.now_us)
         if not plan.settings.policy.grace_us:

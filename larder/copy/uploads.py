@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -85,18 +85,18 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_unrecorded(self, running_seconds: float | None) -> None:
+    def abort_unrecorded(self, running_seconds: Callable[[], float | None]) -> None:
         """Abort uploads that no record continues, and that no run in progress has begun.
 
         They were begun more than a day ago, and more than a day before the first run in progress.
         The store must belong to Larder alone. Uploads that the store refuses to abort stay, and all
-        of them if a record cannot be read.
+        of them if a record or a lease cannot be read.
         """
         if self._store.features.place is None:  # it has no such uploads
             return
         with suppress(LarderError):
             kept = {str(record["upload"]) for _, record in self._records() if record}
-            seconds = UPLOAD_ABANDONED_SECONDS + (running_seconds or 0)
+            seconds = UPLOAD_ABANDONED_SECONDS + (running_seconds() or 0)
             self._store.abort_uploads(seconds, kept)
 
     def abort_recorded(self, now_us: int) -> None:

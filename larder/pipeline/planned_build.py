@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +15,6 @@ from larder.copy.copy_job import CopyJob
 from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
 from larder.copy.uploads import UploadRecords
-from larder.errors import LarderError
 from larder.jobs.manifests import put_named
 from larder.jobs.step_runner import Runner
 from larder.manifest.digest import sha256_hex
@@ -119,9 +117,10 @@ def _begin(plan: Plan) -> Job:
     if claim := _claim(plan):
         claim.take(root)
     if claim and plan.new and not plan.new.complete:
-        with suppress(LarderError):
-            running = running_seconds(root, root.head(layout.lease_key(claim.name)).clock_us)
-            UploadRecords(root, MIRROR.uploads).abort_unrecorded(running)
+        own = layout.lease_key(claim.name)
+        UploadRecords(root, MIRROR.uploads).abort_unrecorded(
+            lambda: running_seconds(root, root.head(own).clock_us)
+        )
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),

@@ -429,10 +429,10 @@ def test_an_upload_with_a_record_stays_also_if_the_record_cannot_be_read(monkeyp
     monkeypatch.setattr(store, "abort_uploads", lambda seconds, kept: calls.append(kept))
     faulty.put(RECORD, b'{"upload": "u", "object": ["k"]}')
     records = uploads.UploadRecords(store, MIRROR.uploads)
-    records.abort_unrecorded(None)
+    records.abort_unrecorded(lambda: None)
     assert calls == [{"u"}]
     faulty.add("get", unavailable(), times=None)
-    records.abort_unrecorded(None)
+    records.abort_unrecorded(lambda: None)
     records.abort_recorded(1 << 62)
     assert calls == [{"u"}]
     assert keys_of(faulty) == [RECORD]
