@@ -64,16 +64,19 @@ _NAME = (
 _WRITTEN_OUT = (
     r"(?!(?i:null|none|true|false|yes|no|required|optional)\b"
     r"|[A-Z_]+\b"  # a variable's name, or a placeholder
-    r"|[a-z_]+[.(\[:]"  # an expression, or the address of a secret
+    r"|[a-z_]+[.(\[:/]"  # an expression, or the address or path of a secret
     r"|%s)[A-Za-z0-9]"
 )
 _SENTENCE = r"[A-Za-z]+ [A-Za-z]"
-_WORDS = r"[a-z_]+=|(?:an?|and|as|at|by|for|from|if|in|is|may|must|of|on|or|the|to|with)\b"
+_WORDS = (
+    r"[a-z_]+=|(?:an?|and|as|at|before|by|for|from|if|in|is|may|must|not|of|on|or|so|that|the|to"
+    r"|when|which|with)(?![\w-])"
+)
 
 _NAMED = re.compile(
     rf"{_NAME}[\"']?[ \t]*[:=][ \t]*[\"']?{_WRITTEN_OUT % _SENTENCE}"
     r"|(?<![\w-])--?(?!(?:no|use|ask|prompt|with|without|require|allow|skip|disable|enable)[-_])"
-    rf"(?:(?:\w+-)*\w*?{_NAME}|(?i:(?:(?:access|api|auth|hf|hub|session)[-_])?token))"
+    rf"(?:(?:[\w.]+-)*[\w.]*?{_NAME}|(?i:(?:(?:access|api|auth|hf|hub|session)[-_])?token))"
     rf"(?:[ \t=,\"']|\\\s*\n)+{_WRITTEN_OUT % _WORDS}"
 )
 """A value that is written out after such a name, as in YAML, JSON and shell, or after a flag."""

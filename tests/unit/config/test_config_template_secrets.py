@@ -36,6 +36,8 @@ SECRETS = [
     "train --hub_token=canary -x",
     "train -secret-access-key canary",
     "train --client-secret canary",
+    "train --password to-canary",
+    "train --logger.api_key canary7",
 ]
 PLAIN = [
     "git clone ssh://git@github.com/a/b && pip install git+https://github.com/a/b@v1",
@@ -73,6 +75,9 @@ PLAIN = [
     "--password or --token is refused; --token, and --password=none",
     'parser.add_argument("--password", help="x"); parser.add_argument("--token", required=True)',
     'command: ["train", "--password", "$(PASSWORD)", "--user", "x"]',
+    "is run with --token when private, and asks for a --password before it starts",
+    "vault.hashicorp.com/agent-inject-secret-password: secret/data/canary",
+    "train --token run/secrets/token.txt",
     "while getopts --long password:,token: -p canary",
 ]
 IN_YAML = [
