@@ -250,6 +250,11 @@ def _await(server: Service, folder: Path) -> None:
     """Wait until the server answers; ``run.server``: that of another folder has taken the port."""
     from httpx import HTTPError, HTTPStatusError  # Prefect's
     from prefect import get_client
+    from prefect.settings import (
+        PREFECT_API_REQUEST_TIMEOUT,
+        PREFECT_CLIENT_MAX_RETRIES,
+        temporary_settings,
+    )
 
     def answers() -> bool:
         server.check_started()
@@ -264,10 +269,16 @@ def _await(server: Service, folder: Path) -> None:
             if not isinstance(error, HTTPStatusError) or error.response.is_server_error:
                 return False
         if home != str(folder):
-            message, where = "another server has taken the port", str(server.log)
-            raise FatalError("run.server", message, where=where, hint="run it again")
+            message = "another server has taken the port, or this one asks for a password"
+            hint = "run it again, or set PREFECT_API_AUTH_STRING in profiles.toml beside this file"
+            raise FatalError("run.server", message, where=str(server.log), hint=hint)
         return True
 
-    if not wait_until(answers, startup_seconds()):
+    seconds = startup_seconds()
+    # Prefect would repeat a request for minutes, and not see that the server has ended.
+    once = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: seconds}
+    with temporary_settings(once):
+        answered = wait_until(answers, seconds)
+    if not answered:
         message = "Prefect's server does not answer"
         raise FatalError("run.timeout", message, where=str(server.log), hint="see this file")

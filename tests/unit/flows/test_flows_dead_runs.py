@@ -17,6 +17,7 @@ from prefect.states import Cancelling, Pending, Running
 from flows.runs import serve_command
 from flows.runs.prefect_workers import PENDING_SECONDS, is_dead
 from flows.runs.service_processes import running_groups
+from larder.errors import FatalError
 from tests.support.errors import larder_error
 from tests.support.http_server import Ask, Say, answering
 
@@ -68,3 +69,19 @@ def test_a_server_of_another_folder_is_refused(tmp_path, status, answered, is_ou
         if not is_ours:
             stack.enter_context(larder_error("run.server", "server.log"))
         serve_command._await(mock.Mock(log="server.log"), tmp_path)
+
+
+def test_a_server_that_ends_while_it_is_awaited_is_noticed_at_once(tmp_path):
+    """Prefect's client would repeat a cut answer for a minute."""
+    asks: list[Ask] = []
+
+    def cut(ask: Ask) -> Say:
+        asks.append(ask)
+        return Say(body=b"{}", cut=0)
+
+    server = mock.Mock()
+    server.check_started.side_effect = [None, FatalError("run.server", "it has ended")]
+    with answering(cut) as url, temporary_settings({PREFECT_API_URL: f"{url}/api"}):
+        with larder_error("run.server"):
+            serve_command._await(server, tmp_path)
+        assert len(asks) == 1
