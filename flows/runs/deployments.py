@@ -40,6 +40,7 @@ from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
 from flows.runs.prefect_workers import online_workers
 from larder.config.load import names
+from larder.config.urls import secret_at
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
 from tasks.artifacts import TEAM
@@ -141,13 +142,21 @@ def deploy_all(
 
 
 def _filled(entry: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Replace ``{{ $NAME }}`` in an entry by environment variables, as Prefect's command does."""
+    """Replace ``{{ $NAME }}`` in an entry by environment variables, as Prefect's command does.
+
+    ``config.secret``: the entry would show a secret to all users of Prefect.
+    """
     values = os.environ | {f"LARDER_{name}": value for name, value in variables.items()}
 
     def value(match: re.Match[str]) -> str:
         return json.dumps(values.get(match[1], match[0]))[1:-1]
 
-    filled: dict[str, Any] = json.loads(_VARIABLE.sub(value, json.dumps(entry)))
+    text = _VARIABLE.sub(value, json.dumps(entry))
+    if secret_at(text) is not None:
+        message = f"the deployment {_name(entry)} must not contain a secret"
+        hint = "name a block in the base job template of the work pool"
+        raise ConfigError("config.secret", message, where=str(FILE), hint=hint)
+    filled: dict[str, Any] = json.loads(text)
     return filled
 
 

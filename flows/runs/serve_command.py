@@ -10,7 +10,6 @@ checkout do not set its settings.
 from __future__ import annotations
 
 import fcntl
-import http.client
 import os
 import shutil
 import socket
@@ -157,7 +156,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
             load_prefect()
         from flows.runs.prefect_workers import make_pool
 
-        _await(server, int(port))
+        _await(server, folder)
         make_pool(POOL)
         deployed = _deploy(POOL, replace=True)
         worker = stack.enter_context(_worker_of(POOL, folder / "worker.log"))
@@ -170,7 +169,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
         while True:
             time.sleep(_POLL_SECONDS)
             if server.check():
-                _await(server, int(port))
+                _await(server, folder)
             worker.check()
 
 
@@ -247,18 +246,39 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
             free_slots_of_killed_runs(client)
 
 
-def _await(server: Service, port: int) -> None:
+def _await(server: Service, folder: Path) -> None:
+    """Wait until the server answers; ``run.server``: that of another folder has taken the port."""
+    from httpx import HTTPError, HTTPStatusError  # Prefect's
+    from prefect import get_client
+    from prefect.settings import (
+        PREFECT_API_REQUEST_TIMEOUT,
+        PREFECT_CLIENT_MAX_RETRIES,
+        temporary_settings,
+    )
+
     def answers() -> bool:
         server.check_started()
-        connection = http.client.HTTPConnection(_HOST, port, timeout=startup_seconds())
+        home = ""  # of a server that is not Prefect's, or asks for a password
         try:
-            connection.request("GET", "/api/health")
-            return connection.getresponse().status == http.client.OK
-        except OSError:
-            return False
-        finally:
-            connection.close()
+            with (
+                get_client(sync_client=True) as client,
+                suppress(ValueError, LookupError, TypeError),
+            ):
+                home = client.request("GET", "/admin/settings").json()["home"]
+        except HTTPError as error:
+            if not isinstance(error, HTTPStatusError) or error.response.is_server_error:
+                return False
+        if home != str(folder):
+            message = "another server has taken the port, or this one asks for a password"
+            hint = "run it again, or set PREFECT_API_AUTH_STRING in profiles.toml beside this file"
+            raise FatalError("run.server", message, where=str(server.log), hint=hint)
+        return True
 
-    if not wait_until(answers, startup_seconds()):
+    seconds = startup_seconds()
+    # Prefect would repeat a request for minutes, and not see that the server has ended.
+    once = {PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: seconds}
+    with temporary_settings(once):
+        answered = wait_until(answers, seconds)
+    if not answered:
         message = "Prefect's server does not answer"
         raise FatalError("run.timeout", message, where=str(server.log), hint="see this file")

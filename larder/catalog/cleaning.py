@@ -34,7 +34,6 @@ from larder.catalog.holdings import (
     Holdings,
     Needed,
     Unit,
-    is_running,
     read_needed,
     take_holdings,
 )
@@ -54,7 +53,13 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.units import format_bytes, format_count
 from larder.versions import layout
-from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones, store_now_us
+from larder.versions.leases import (
+    NamedTombstone,
+    Tombstone,
+    read_tombstones,
+    running_seconds,
+    store_now_us,
+)
 from larder.versions.publish import Conditions, probe_conditions
 
 SHOWN_LINES = 10
@@ -201,8 +206,9 @@ def remove_leftovers(plan: CleanPlan, *, progress: Progress) -> None:
     del progress
     root = plan.settings.place.open()
     uploads = UploadRecords(root, MIRROR.uploads)
-    uploads.abort_unrecorded()
-    if not is_running(root, plan.now_us):  # a run continues uploads, and writes temporary files
+    running = running_seconds(root, plan.now_us)
+    uploads.abort_unrecorded(lambda: running)
+    if running is None:  # a run continues uploads, and writes temporary files
         uploads.abort_recorded(plan.now_us)
         if not plan.settings.policy.grace_us:
             _remove_temporary(root)

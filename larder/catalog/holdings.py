@@ -209,11 +209,6 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
     return Needed(versions, frozenset(segments), running, named)
 
 
-def is_running(root: Store, now_us: int) -> bool:
-    """Return whether a run has a lease."""
-    return any(now_us < each.until_us and each.name.startswith(RUN) for each in read_leases(root))
-
-
 def _read_named(root: Store) -> dict[str, Named]:
     def read(version: str) -> VersionDocument | None:
         return read_version(root, version)

@@ -22,8 +22,8 @@ from larder.config.models.dataset import Dataset
 from larder.config.models.field_types import with_fields
 from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
-from larder.config.text import file_text, read, read_template
-from larder.config.urls import holds_secret, shown
+from larder.config.text import file_text, read, read_template, template_text
+from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
 
@@ -119,14 +119,8 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
             where=str(folder),
             hint=suggest(name, sorted(templates), "templates"),
         )
-    text = file_text(templates[name])
-    for number, line in enumerate(text.splitlines(), 1):
-        if holds_secret(line):
-            message, where = "the template must not contain a secret", f"{templates[name]}:{number}"
-            hint = "name a role, a file or a Secret of the cluster that training reads it from"
-            raise ConfigError("config.secret", message, where=where, hint=hint)
     if name.endswith(".sh"):
-        return {"script": text}
+        return {"script": template_text(templates[name])}
     value = read_template(templates[name])
     if not isinstance(value, dict):
         raise ConfigError("config.template", "expected a mapping", where=str(templates[name]))

@@ -24,6 +24,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.resolver import implicit_resolvers
 
 from larder.config.config_document import Document, KeyPath, Position, dotted, scalar
+from larder.config.urls import secret_at
 from larder.errors import ConfigError
 
 MAX_FILE_BYTES = 16_000_000
@@ -183,6 +184,7 @@ class _TemplateBuild(Build):
         self.open.append(event.anchor)
         value = super().value(event, path)
         self.open.pop()
+        _refuse_secret(_as_line(path, value), self.name, self.place(event).line)
         return value
 
     def key(self, event: Any, path: KeyPath) -> str:
@@ -199,6 +201,31 @@ class _TemplateBuild(Build):
             message += " which kubectl and PyYAML read"
             hint = "put a string in quotes; write what is none as true, 10, 0.5 or 1.0e-3"
             raise self.refuse(event, message, hint)
+
+
+def _as_line(path: KeyPath, value: Any) -> str:
+    """Write a value as a command or ``key: value``, however many lines of the file it has."""
+    if isinstance(value, list):
+        return " ".join(str(item) for item in value if not isinstance(item, (dict, list)))
+    if isinstance(value, dict):  # a variable, in lists of them
+        fields = {key.lower(): item for key, item in value.items()}
+        return f"{fields.get('name')}: {fields.get('value')}"
+    return f"{dotted(path)}: {value}"
+
+
+def _refuse_secret(text: str, name: str, first_line: int = 1) -> None:
+    line = secret_at(text)
+    if line is not None:
+        message, where = "the template must not contain a secret", f"{name}:{first_line + line}"
+        hint = "name a role, a file or a Secret of the cluster that training reads it from"
+        raise ConfigError("config.secret", message, where=where, hint=hint)
+
+
+def template_text(path: Path) -> str:
+    """Read a file; ``config.secret``: a config made from it would contain a secret."""
+    text = file_text(path)
+    _refuse_secret(text, str(path))
+    return text
 
 
 def _kind_in_1_1(text: str) -> str:
@@ -250,7 +277,7 @@ def round_trip() -> YAML:
 
 def read_template(path: Path) -> Any:
     """Read a file with its comments and aliases, for `round_trip` to write."""
-    text = file_text(path)
+    text = template_text(path)
     parse(text, str(path), _TemplateBuild)
     try:
         return round_trip().load(text)

@@ -57,15 +57,29 @@ _KEY = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
 
-_NAMED = re.compile(
-    r"(?<!no)(?<!NO)(?i:password|passwd|secret_key|secret_access_key|api_?key)"
-    r"[\"']?\s*[:=]\s*[\"']?(?!(?i:null|none|true|false|yes|no|required|optional)\b"
-    r"|[A-Z_]+\b"  # a variable's name, or a placeholder
-    r"|[a-z_]+[.(\[:]"  # an expression, or the address of a secret
-    r"|[A-Za-z]+ [A-Za-z])"  # a sentence
-    r"[A-Za-z0-9]"
+_NAME = (
+    r"(?<!no)(?<!NO)(?i:pass(?:word|wd|phrase)|secret[-_](?:access[-_])?key|client[-_]secret"
+    r"|api[-_]?key)"
 )
-"""A value that is written out after such a name, as in YAML, JSON and shell."""
+_WRITTEN_OUT = (
+    r"(?!(?i:null|none|true|false|yes|no|required|optional)\b"
+    r"|[A-Z_]+\b"  # a variable's name, or a placeholder
+    r"|[a-z_]+[.(\[:/]"  # an expression, or the address or path of a secret
+    r"|%s)[A-Za-z0-9]"
+)
+_SENTENCE = r"[A-Za-z]+ [A-Za-z]"
+_WORDS = (
+    r"[a-z_]+=|(?:an?|and|as|at|before|by|for|from|if|in|is|may|must|not|of|on|or|so|that|the|to"
+    r"|when|which|with)(?![\w-])"
+)
+
+_NAMED = re.compile(
+    rf"{_NAME}[\"']?[ \t]*[:=][ \t]*[\"']?{_WRITTEN_OUT % _SENTENCE}"
+    r"|(?<![\w-])--?(?!(?:no|use|ask|prompt|with|without|require|allow|skip|disable|enable)[-_])"
+    rf"(?:(?:[\w.]+-)*[\w.]*?{_NAME}|(?i:(?:(?:access|api|auth|hf|hub|session)[-_])?token))"
+    rf"(?:[ \t=,\"']|\\\s*\n)+{_WRITTEN_OUT % _WORDS}"
+)
+"""A value that is written out after such a name, as in YAML, JSON and shell, or after a flag."""
 
 _PASSWORD = re.compile(r"://[^/\s:@\"',]*:(?![$<{*%\"']|[A-Z_]+@)[^/\s@\"',]+@(?!sha256:)")
 """A password in a URL; neither a variable nor the tag of an image."""
@@ -84,9 +98,10 @@ def may_be_key(text: str) -> bool:
     return is_signed(text) or _KEY.search(text) is not None
 
 
-def holds_secret(line: str) -> bool:
-    """Whether a line of a template seems to contain a key, a token or a password."""
-    return may_be_key(line) or bool(_NAMED.search(line) or _PASSWORD.search(line))
+def secret_at(text: str) -> int | None:
+    """Return the line, from 0, that seems to contain a key, a token or a password."""
+    found = [each.search(text) for each in (_SIGNED, _KEY, _NAMED, _PASSWORD)]
+    return min((text.count("\n", 0, each.start()) for each in found if each), default=None)
 
 
 def is_signed(url: str) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -85,26 +85,27 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_unrecorded(self) -> None:
-        """Abort uploads that were begun more than a day ago, and that no record continues.
+    def abort_unrecorded(self, running_seconds: Callable[[], float | None]) -> None:
+        """Abort uploads that no record continues, and that no run in progress has begun.
 
+        They were begun more than a day ago, and more than a day before the first run in progress.
         The store must belong to Larder alone. Uploads that the store refuses to abort stay, and all
-        of them if a record cannot be read.
+        of them if a record or a lease cannot be read.
         """
         if self._store.features.place is None:  # it has no such uploads
             return
         with suppress(LarderError):
             kept = {str(record["upload"]) for _, record in self._records() if record}
-            self._store.abort_uploads(UPLOAD_ABANDONED_SECONDS, kept)
+            seconds = UPLOAD_ABANDONED_SECONDS + (running_seconds() or 0)
+            self._store.abort_uploads(seconds, kept)
 
-    def abort_recorded(self, now_us: int) -> int:
-        """Abort the uploads of records that no run has touched for a day, and return how many.
+    def abort_recorded(self, now_us: int) -> None:
+        """Abort the uploads of records that no run has touched for a day.
 
         Call this at the end of a run, which has continued its uploads, or while no run has a lease.
         A run in progress writes its records anew every few seconds.
         """
         before_us = now_us - UPLOAD_ABANDONED_SECONDS * 1e6
-        aborted = 0
         with suppress(LarderError):
             for info, record in self._records():
                 if info.modified_us < before_us:
@@ -113,9 +114,7 @@ class UploadRecords:
                         upload = self._store.begin_upload(key, resume=record["upload"])
                         if upload is not None and info.key == self._key(key):
                             upload.abort()
-                            aborted += 1
                     self._store.delete(info.key)
-        return aborted
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
         """Yield the records, a damaged one as empty.

@@ -69,15 +69,6 @@ class Spool:
         stop = self.num_rows if rows is None else first_row + rows
         return row_range(self._rows, self._batch, first_row, stop)
 
-    def __eq__(self, other: object) -> bool:
-        """Whether the rows are equal, in any division into batches."""
-        return isinstance(other, Spool) and self._table() == other._table()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _table(self) -> pa.Table:
-        return pa.Table.from_batches(self.read(), self.schema)
-
     def _batch(self, place: int) -> pa.RecordBatch:
         with disk_errors(Path(tempfile.gettempdir()), reading=True):
             self._file.seek(self._places[place])

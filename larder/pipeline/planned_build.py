@@ -36,7 +36,7 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.identity import weaker_check
-from larder.versions.leases import Claim
+from larder.versions.leases import Claim, running_seconds
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import TAG
@@ -116,8 +116,11 @@ def _begin(plan: Plan) -> Job:
     root = storage_of(state.dataset, state.cluster)
     if claim := _claim(plan):
         claim.take(root)
-    if plan.new and not plan.new.complete:
-        UploadRecords(root, MIRROR.uploads).abort_unrecorded()
+    if claim and plan.new and not plan.new.complete:
+        own = layout.lease_key(claim.name)
+        UploadRecords(root, MIRROR.uploads).abort_unrecorded(
+            lambda: running_seconds(root, root.head(own).clock_us)
+        )
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),

@@ -14,53 +14,29 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from larder.readers.loader_workers import begun_in_parent
-from larder.store.interrupt import Interrupt, interrupted_by, stopped_with_caller
+from larder.store.interrupt import (
+    Answers,
+    Interrupt,
+    interrupted_by,
+    put_answer,
+    result_of,
+    stopped_with_caller,
+)
 
 _T = TypeVar("_T")
 
 _END_SECONDS: Final = 10.0
 
-Answers = SimpleQueue[tuple[Any, BaseException | None]]
-"""Results of threads, or their errors. Futures are not used: an interrupt may leave a future's lock
-taken, and its thread would wait for ever. The interpreter's own locks have no such moment.
-"""
-
-
-def _answer(call: list[Any]) -> None:
-    """Put the result or the error of a function; ``call`` has the answers and the function.
-
-    An error refers to this frame and its callers, which must not refer to the answers. Else an
-    error that is never taken would refer to itself, and keep its samples until a collection.
-    """
-    answers, function = call
-    call.clear()
-    try:
-        answers.put((function(), None))
-    except BaseException as error:  # noqa: BLE001 - raised again by `result_of`
-        answers.put((None, error))
-    finally:
-        del answers
-
 
 def begun(threads: Executor | None, function: Callable[..., Any], *arguments: Any) -> Answers:
     """Begin a call in a thread, which a stop of this thread's work ends; or make the call here."""
     answers: Answers = SimpleQueue()
+    call = [answers, partial(stopped_with_caller(function), *arguments)]
     if threads is None:
-        _answer([answers, partial(function, *arguments)])
+        put_answer(call)
     else:
-        threads.submit(_answer, [answers, partial(stopped_with_caller(function), *arguments)])
+        threads.submit(put_answer, call)
     return answers
-
-
-def result_of(answers: Answers) -> Any:
-    """Return the next result, or raise its error."""
-    value, error = answers.get()
-    try:
-        if error is not None:
-            raise error
-        return value
-    finally:
-        del error  # refers to this frame
 
 
 def made_ahead(items: Generator[_T]) -> Generator[_T]:
@@ -99,8 +75,8 @@ def _make(
 ) -> None:
     with interrupt.active(), closing(items):
         while asked.get():
-            _answer([answers, partial(list, islice(items, 1))])
-    del answers  # see `_answer`
+            put_answer([answers, partial(list, islice(items, 1))])
+    del answers  # see `put_answer`
 
 
 def _end(thread: threading.Thread, asked: SimpleQueue[bool], process: int) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from larder.errors import DamageError, Failure, Failures, FatalError, ObjectError
 from larder.forking import cached_property
 from larder.machine import usable_cores
-from larder.readers.ahead import Answers, begun, made_ahead, mapped, result_of
+from larder.readers.ahead import begun, made_ahead, mapped
 from larder.readers.batch_decoding import (
     Batch,
     Decoding,
@@ -37,6 +37,7 @@ from larder.readers.options import OnError
 from larder.readers.schedule import LoaderSchedule, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.sources import BatchSource, Read
+from larder.store.interrupt import Answers, result_of
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]

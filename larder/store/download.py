@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -19,7 +20,7 @@ from typing import Final
 from larder.disk import Draft, check_inside, disk_errors, draft, file_lock
 from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
-from larder.store.interrupt import Interrupt, interrupted_by
+from larder.store.interrupt import Answers, Interrupt, interrupted_by, put_answer, result_of
 from larder.store.keys import object_url
 from larder.store.own_files import once_more, read_digest
 from larder.units import format_bytes
@@ -32,11 +33,6 @@ _THREADS: Final = 8
 
 Room = Callable[[Path, int], AbstractContextManager[None]]
 """Makes room at a path for a file of a size; the file is created before the context ends."""
-
-_Answer = SimpleQueue[tuple[int, BaseException | None]]
-"""The end of a range that was read, or its error. Not a future: an interrupt may leave a future's
-lock taken, and its thread would wait forever."""
-
 
 VARIABLE = "LARDER_CACHE_DIR"
 """Environment variable that names the directory of downloaded files."""
@@ -131,18 +127,14 @@ def _read_ranges(
                 start += len(buffer)
         return start
 
-    ranges: list[tuple[int, _Answer]] = [
-        (start, SimpleQueue()) for start in range(0, size_bytes, _RANGE_BYTES)
-    ]
-    unread = iter(ranges)
+    starts = range(0, size_bytes, _RANGE_BYTES)
+    ends: list[Answers] = [SimpleQueue() for _ in starts]
+    unread = iter([[end, partial(read, start)] for start, end in zip(starts, ends, strict=True)])
 
     def work() -> None:
         with interrupt.active():
-            for start, answer in unread:
-                try:
-                    answer.put((read(start), None))
-                except BaseException as error:  # noqa: BLE001 - raised by the caller
-                    answer.put((start, error))
+            for call in unread:
+                put_answer(call)
 
     hasher, end = hashlib.sha256(), 0
     # The end of the program would wait for all ranges if a pool had these threads.
@@ -150,8 +142,8 @@ def _read_ranges(
     try:
         for worker in workers:
             worker.start()
-        for start, answer in ranges:
-            end = _end_of(answer)
+        for start, answers in zip(starts, ends, strict=True):
+            end = result_of(answers)
             for data in file.read(start, end):
                 hasher.update(data)
     finally:
@@ -160,13 +152,6 @@ def _read_ranges(
             if worker.ident is not None:  # it was started
                 worker.join()
     return end, hasher.hexdigest()
-
-
-def _end_of(answer: _Answer) -> int:
-    end, error = answer.get()
-    if error is not None:
-        raise error
-    return end
 
 
 def path_below(root: Path, path: str) -> Path:

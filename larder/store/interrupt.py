@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ParamSpec, TypeVar
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
 from larder.errors import FatalError
 from larder.progress import Progress, check_stopped
@@ -18,6 +19,11 @@ INTERRUPTED = "run.interrupted"
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+Answers = SimpleQueue[tuple[Any, BaseException | None]]
+"""Results of threads, or their errors. Futures are not used: an interrupt may leave a future's lock
+taken, and its thread would wait for ever. The interpreter's own locks have no such moment.
+"""
 
 _GRACE_SECONDS = 2.0
 _TURN_SECONDS = 0.1
@@ -130,3 +136,30 @@ def stopped_with_caller(call: Callable[P, T]) -> Callable[P, T]:
             return call(*arguments, **options)
 
     return work
+
+
+def put_answer(call: list[Any]) -> None:
+    """Put the result or the error of a function; ``call`` has the answers and the function.
+
+    An error refers to this frame and its callers, which must not refer to the answers. Else an
+    error that is never taken would refer to itself, and keep its samples until a collection.
+    """
+    answers, function = call
+    call.clear()
+    try:
+        answers.put((function(), None))
+    except BaseException as error:  # noqa: BLE001 - raised again by `result_of`
+        answers.put((None, error))
+    finally:
+        del answers
+
+
+def result_of(answers: Answers) -> Any:
+    """Return the next result, or raise its error."""
+    value, error = answers.get()
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        del error  # refers to this frame

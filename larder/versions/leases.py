@@ -103,11 +103,20 @@ class NamedTombstone(NamedTuple):
     info: ObjectInfo
 
 
-def read_leases(root: Store) -> Iterator[NamedLease]:
-    """Yield all leases, including expired ones."""
-    for info, lease in _documents(root, layout.LEASES_PREFIX, Lease, LEASE_FORMAT):
+def read_leases(root: Store, kind: str = "") -> Iterator[NamedLease]:
+    """Yield all leases, or those of a kind such as `RUN`, including expired ones."""
+    for info, lease in _documents(root, f"{layout.LEASES_PREFIX}{kind}", Lease, LEASE_FORMAT):
         name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
         yield NamedLease(name, lease, info.modified_us)
+
+
+def running_seconds(root: Store, now_us: int) -> float | None:
+    """Return how long ago the first run in progress took its lease; None if no run has one.
+
+    Never negative: a lease may be newer than ``now_us``. An unknown time counts as very long ago.
+    """
+    since = [each.written_us for each in read_leases(root, RUN) if now_us < each.until_us]
+    return abs(now_us - min(since)) / 1e6 if since else None
 
 
 def read_tombstones(root: Store) -> Iterator[NamedTombstone]:

@@ -12,6 +12,7 @@ from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT, Running, Workplace
 from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import wait_until
+from tests.support.servers import free_port
 
 OBJECTS = 120
 OBJECT_BYTES = 50_000
@@ -88,7 +89,7 @@ def write_profile(home: Path) -> None:
 
 
 @contextmanager
-def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
+def serving_in(folder: Path) -> Iterator[Serving]:
     place = Workplace(folder)
     for name in ("flows", "tasks", "larder", "deployments"):
         (folder / name).symlink_to(CHECKOUT / name)
@@ -100,7 +101,7 @@ def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
     (folder / ".env").write_text("PREFECT_SERVER_API_AUTH_STRING=of:another\n")
     database = 'connection_url = "postgresql+asyncpg://nobody@127.0.0.1:9/of-another"\n'
     (folder / "prefect.toml").write_text(f"[server.database]\n{database}")
-    serving = Serving(place, *flags)
+    serving = Serving(place, "--port", str(free_port()))
     try:
         yield serving
     finally:

@@ -26,7 +26,6 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from serving import FAST, Run, Serving, serving_in
 
 from tests.support.processes import CHECKOUT, is_running, wait_until
-from tests.support.servers import free_port
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
 
@@ -112,7 +111,7 @@ class Browser:
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     need_system(all(map(shutil.which, PROGRAMS)), "run .ci/install-chromium")
-    with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(free_port())) as serving:
+    with serving_in(tmp_path_factory.mktemp("serving")) as serving:
         yield serving
 
 

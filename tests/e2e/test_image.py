@@ -25,7 +25,7 @@ from test_blocks import create_block
 from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT
-from tests.support.postgresql import PostgreSQL, postgresql, postgresql_available
+from tests.support.postgresql import PROGRAMS, PostgreSQL, postgresql, postgresql_available
 from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import children, is_running, wait_until
 from tests.support.servers import free_port
@@ -175,3 +175,30 @@ def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
     secret = str(composed.source)
     assert secret not in composed.log("worker") + json.dumps(run)
     assert PASSWORD not in composed.log("server") + composed.log("worker")
+
+
+def test_the_back_up_of_a_page_is_restored(tmp_path):
+    """With the commands for PostgreSQL of the page on operating Prefect, in their order."""
+    need_system(postgresql_available(), "run .ci/install-postgresql")
+    page = (CHECKOUT / "docs/how-to/operating-prefect.md").read_text()
+    dump, *restore = re.findall(
+        r"(?m)^(?:pg_dump|dropdb|createdb|pg_restore) --?.*|^createdb.*", page
+    )
+    assert [line.split()[0] for line in restore] == ["dropdb", "createdb", "pg_restore"]
+    with postgresql("prefect", "password") as database:
+        where = {"HOST": "127.0.0.1", "PORT": str(database.port)}
+        where |= {"USER": database.user, "PASSWORD": database.password}
+        environment = {**os.environ, **{f"PG{name}": value for name, value in where.items()}}
+        environment["PATH"] = f"{PROGRAMS[-1]}:{environment['PATH']}"
+
+        def run(*commands: str) -> None:
+            script = ["bash", "-euc", "\n".join(commands)]
+            subprocess.run(script, cwd=tmp_path, env=environment, check=True)
+
+        database.ask("psql", "--command=create table runs as select 7 as number")
+        run(dump)
+        database.ask("psql", "--command=drop table runs; create table newer (number int)")
+        run(*restore)
+        assert "7" in database.ask("psql", "--command=table runs")
+        with pytest.raises(subprocess.CalledProcessError):
+            database.ask("psql", "--command=table newer")

@@ -1,6 +1,8 @@
 """What people do with ``make serve``: start runs by their forms, cancel them, lose a worker."""
 
+import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -12,7 +14,8 @@ from serving import FAST, OBJECTS, ON_THEIR_WAY, Run, Serving, serving_in
 
 from flows.runs.prefect_settings import profiles_path
 from larder.errors import ConfigError
-from tests.support.commands import Workplace
+from tests.support.commands import CHECKOUT, Workplace
+from tests.support.http_server import Ask, Say, answering
 from tests.support.processes import is_running, wait_until
 
 NEVER_DONE = [*FAST, "cluster.copy.max_bytes_per_second=3 kB"]
@@ -71,9 +74,9 @@ def test_runs_that_meet_one_still_going_wait_and_find_its_work_done(serving):
 
     cancelled(serving, first)
     ended = [serving.server.ended(run) for run in (second, third)]
-    assert {(run["state_type"], run["name"]) for run in ended} == {
-        ("COMPLETED", "prepare files for local")
-    }
+    for run in ended:
+        how = (run["state_type"], run["name"])
+        assert how == ("COMPLETED", "prepare files for local"), run["state"]
     assert {"built", "reused"} < {tag for run in ended for tag in run["tags"]}
     limit = serving.server.get("/v2/concurrency_limits/larder-files")
     assert (limit["limit"], limit["active_slots"]) == (1, 0)
@@ -146,6 +149,48 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     limit = serving.server.get("/v2/concurrency_limits/larder-files")
     assert limit["active_slots"] == 0
     serving.check_continued(unknown=ON_THEIR_WAY if number == signal.SIGINT else OBJECTS)
+
+
+def test_the_automations_of_the_page(serving):
+    """With the webhook and the dataset of this test."""
+    page = (CHECKOUT / "docs/how-to/operating-prefect.md").read_text()
+    alerts, training = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    place, server = serving.place, serving.server
+    source = place.folder / "growing"
+    source.mkdir()
+    (source / "0.bin").write_bytes(b"0")
+    flow = server.post("/flows/", {"name": "train"})
+    trainer = server.post("/deployments/", {"name": "imagenet", "flow_id": flow["id"]})
+    texts: list[str] = []
+
+    def hook(ask: Ask) -> Say:
+        texts.append(json.loads(ask.body)["text"])
+        return Say()
+
+    with answering(hook) as url:
+        for program in (
+            alerts.replace("https://alerts.example.com/larder", url),
+            training.replace("larder.dataset.imagenet", "larder.dataset.files"),
+        ):
+            done = place.run(python=("-c", program), PREFECT_API_URL=server.url)
+            assert done.status == 0, done.err
+        failed = server.ended(serving.start(["source.url=missing"]))
+        assert failed["state_type"] == "FAILED"
+        for number in range(2):
+            (source / f"{number}.bin").write_bytes(b"%d" % number)
+            ended = server.ended(serving.start([f"source.url={source}"]))
+            assert ended["state_type"] == "COMPLETED", ended["state"]
+        wait_until(lambda: len(texts) > 1)
+    expected = {
+        f"{failed['name']}: {failed['state']['message']}",
+        "files has grown by 100.0 percent",
+    }
+    assert set(texts) == expected
+    question = {"deployments": {"id": {"any_": [trainer["id"]]}}}
+    wait_until(lambda: len(server.post("/flow_runs/filter", question)) > 1)
+    versions = {path.name for path in place.storage.glob("larder/files/versions/*")}
+    runs = server.post("/flow_runs/filter", question)
+    assert {run["parameters"]["version"] for run in runs} == versions
 
 
 def test_serving_needs_ps(tmp_path):

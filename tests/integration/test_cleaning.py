@@ -429,13 +429,32 @@ def test_an_upload_with_a_record_stays_also_if_the_record_cannot_be_read(monkeyp
     monkeypatch.setattr(store, "abort_uploads", lambda seconds, kept: calls.append(kept))
     faulty.put(RECORD, b'{"upload": "u", "object": ["k"]}')
     records = uploads.UploadRecords(store, MIRROR.uploads)
-    records.abort_unrecorded()
+    records.abort_unrecorded(lambda: None)
     assert calls == [{"u"}]
     faulty.add("get", unavailable(), times=None)
-    records.abort_unrecorded()
+    records.abort_unrecorded(lambda: None)
     records.abort_recorded(1 << 62)
     assert calls == [{"u"}]
     assert keys_of(faulty) == [RECORD]
+
+
+@pytest.mark.parametrize("act", ["clean", "build"])
+def test_uploads_stay_that_a_run_in_progress_may_have_begun(new, monkeypatch, act):
+    """Two days ago; the lease of an older run has ended."""
+    seconds: list[float] = []
+    monkeypatch.setattr(UploadingStore, "abort_uploads", lambda _, age, kept: seconds.append(age))
+    if act == "clean":
+        new.prepare()
+    store = open_store(str(new.folder))
+    for days in (2, 8):
+        claim = Claim.of_run([])
+        claim.take(store)
+        begun = time.time() - days * 24 * 3600
+        os.utime(new.folder / layout.lease_key(claim.name), (begun, begun))
+    with between(UploadingStore):
+        cleaned(new) if act == "clean" else new.prepare()
+    (age,) = seconds
+    assert 0 <= age - 3 * 24 * 3600 < 3600
 
 
 @pytest.mark.parametrize("plan_only", [False, True])

@@ -12,6 +12,7 @@ from larder.disk import scratch
 from larder.errors import Failure
 from larder.manifest.manifest_files import ManifestFile
 from larder.manifest.schemas import INDEXED
+from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments.index_writer import IndexWriter
 from larder.shards.formats import shard_format
@@ -110,6 +111,17 @@ def write_index(
 
 def indexed(result: ShardResult) -> list[IndexedSample]:
     return list(read_index(index_of(result)))
+
+
+def compared(*results: ShardResult) -> list[Any]:
+    """Return results for a comparison: their rows count, in any division into batches."""
+    return [
+        tuple(
+            pa.Table.from_batches(value.read(), value.schema) if isinstance(value, Spool) else value
+            for value in result
+        )
+        for result in results
+    ]
 
 
 def left_out(result: ShardResult) -> list[Failure]:

@@ -12,6 +12,7 @@ from prefect.utilities.templating import apply_values
 from required import read_by_others
 from ruamel.yaml import YAML
 
+from flows.runs import deployments
 from flows.runs.deployments import FILE, IMAGE_DIRECTORY, deploy_all
 from tests.support.errors import larder_error
 
@@ -115,11 +116,11 @@ def test_jobs_of_the_kubernetes_pool_are_valid():
 
 
 def test_deployments_are_of_flows_and_configs_that_exist_and_have_tags():
-    deployments = load(ROOT / FILE)["deployments"]
-    names = [each["name"] for each in deployments]
+    entries = load(ROOT / FILE)["deployments"]
+    names = [each["name"] for each in entries]
     assert len(set(names)) == len(names)
     assert {path.stem for path in (ROOT / "configs/datasets").glob("*.yaml")} <= set(names)
-    for each in deployments:
+    for each in entries:
         path, _, flow = each["entrypoint"].partition(":")
         assert re.search(rf"^(def )?{flow}\b", (ROOT / path).read_text(), re.MULTILINE)
         assert "larder" in each["tags"]
@@ -148,3 +149,17 @@ def test_a_name_twice_and_a_block_are_refused(tmp_path, monkeypatch, old, new, m
     with larder_error("config.invalid_value", str(FILE)) as refused:
         deploy_all("p")
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "variables", [{"AWS_SECRET_ACCESS_KEY": "{{ $PLANTED }}"}, {"ARGS": "--password canary"}]
+)
+def test_a_deployment_with_a_secret_is_refused(monkeypatch, variables):
+    entry = load(ROOT / FILE)["deployments"][0]
+    pool = entry["work_pool"] | {"job_variables": {"env": variables}}
+    monkeypatch.setenv("PLANTED", "canary")
+    with larder_error("config.secret", str(FILE)) as refused:
+        deployments._filled(entry | {"work_pool": pool}, {})
+    assert "canary" not in str(refused.value)
+    pool["job_variables"] = {"env": {"PASSWORD": "{{ $UNSET }}", "ARGS": "--password $PASSWORD"}}
+    deployments._filled(entry | {"work_pool": pool}, {})

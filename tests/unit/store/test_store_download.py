@@ -1,8 +1,11 @@
 """A large file is read in ranges by threads, and is what was published, or absent."""
 
+import gc
 import hashlib
 import os
 import threading
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,18 +148,43 @@ def test_an_error_of_a_range_ends_all(store, tmp_path):
 
 
 def test_an_error_of_a_range_ends_the_requests_for_the_others(store, tmp_path):
-    ended: list[bool] = []
+    opened, ended = threading.Event(), list[bool]()
 
     class Slow(MemoryStore):
         def open(self, key: str, **options: Any) -> Any:
             if not options["offset"]:
+                opened.wait()
                 raise ObjectError("object.unreadable", "no")
-            ended.append(interrupted_by()._stopped.wait(10))
-            return super().open(key, **options)
+            opened.set()
+            interrupt = interrupted_by()
+            try:
+                interrupt.sleep(30)
+            finally:
+                ended.append(interrupt.stopped)
 
     with larder_error("object.unreadable"):
         fetch(Slow("ranges"), tmp_path, threads=2)
+    assert ended
     assert all(ended)
+
+
+def test_errors_of_ranges_leave_nothing_to_the_garbage_collector(store, tmp_path, request):
+    gc.disable()
+    request.addfinalizer(gc.enable)
+    both, gone = threading.Barrier(2), threading.Event()
+
+    class Failing(MemoryStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if options["offset"] < 4_000:
+                both.wait()
+            raise ObjectError("object.unreadable", f"no {options}")
+
+    failing = Failing("ranges")
+    weakref.finalize(failing, gone.set)
+    with suppress(ObjectError):
+        fetch(failing, tmp_path, threads=2)
+    del failing
+    assert gone.is_set()
 
 
 def test_an_interrupt_ends_all(store, tmp_path):

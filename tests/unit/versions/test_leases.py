@@ -4,8 +4,10 @@ import pytest
 
 from larder.errors import SupersededError
 from larder.manifest.sealed import seal
+from larder.store.base import UNKNOWN_US
 from larder.versions import layout
 from larder.versions.leases import (
+    DAY_US,
     Claim,
     Lease,
     Tombstone,
@@ -14,6 +16,7 @@ from larder.versions.leases import (
     drop_lease,
     read_leases,
     read_tombstones,
+    running_seconds,
 )
 from tests.support.errors import larder_error
 from tests.support.stores import keys_of
@@ -82,3 +85,25 @@ def test_a_lease_is_dropped_by_its_name(root):
     for name in ("user-1", "../tags/latest"):
         with larder_error("version.missing"):
             drop_lease(root, name)
+
+
+def test_the_age_of_the_first_run_in_progress(root):
+    """A damaged lease of another kind does not matter."""
+    root.put(layout.lease_key("config-x"), b"damaged")
+    assert running_seconds(root, 7) is None
+    claims = [Claim.of_run([]) for _ in range(2)]
+    for claim in claims:
+        claim.take(root)
+    first_us = root.head(layout.lease_key(claims[0].name)).modified_us
+    assert running_seconds(root, first_us + DAY_US) == DAY_US / 1e6
+    assert running_seconds(root, first_us - 3_000_000) == 3, "the clock was read before"
+    assert running_seconds(root, first_us + 8 * DAY_US) is None
+
+
+def test_a_run_of_an_unknown_time_has_begun_long_ago(root, monkeypatch):
+    """Otherwise, all uploads would be older than the run."""
+    Claim.of_run([]).take(root)
+    head = root.head
+    monkeypatch.setattr(root, "head", lambda key: head(key)._replace(modified_us=UNKNOWN_US))
+    for now_us in (0, 1_800_000_000_000_000):
+        assert running_seconds(root, now_us) > 1e9
