@@ -1,9 +1,9 @@
 """Files on a local disk: writes in one step, locks, checks of free space, and errors.
 
 A file is written under a temporary name beside its final name, synced and renamed, so it is
-complete or absent, even after a power cut. The writer holds a lock on the file (flock); the
-temporary name identifies the process and its machine. The next write to a directory removes
-temporary files of killed processes:
+complete or absent, even after a power cut. The writer holds a lock on the file (flock), unless it
+can write the file again; the temporary name identifies the process and its machine. The next write
+to a directory removes temporary files of killed processes:
 
 - at once, if the process ran on this machine and has ended; or if no process has locked the file,
   on a local file system where a lock was seen to keep a second handle out;
@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import resource
@@ -64,6 +65,8 @@ _NETWORK = frozenset(
     | {"vmhgfs", "wekafs"}
 )
 
+# Names begin at a random number: a killed process with the same number may have left files.
+_numbers = itertools.count(secrets.randbits(39))
 _searched: set[bytes] = set()
 _lock_files: set[int] = set()
 
@@ -83,14 +86,15 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def open_draft(folder: bytes) -> tuple[bytes, int]:
+def open_draft(folder: bytes, *, locked: bool = True) -> tuple[bytes, int]:
     """Make an empty temporary file, locked until closed; a process's first removes abandoned ones.
 
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
+    Without a lock, a process in another container may take the file for an abandoned one.
     """
     while True:
         path, handle = _created(folder)
-        if not _is_locked(handle) and os.path.lexists(path):
+        if not locked or (not _is_locked(handle) and os.path.lexists(path)):
             break
         os.close(handle)  # before it was locked, another process took it for an abandoned one
     if folder not in _searched:
@@ -102,7 +106,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
 
 
 def _created(folder: bytes) -> tuple[bytes, int]:
-    name = f"{prefix_here(folder)}{os.getpid():06x}{secrets.token_hex(5)}"
+    name = f"{prefix_here(folder)}{os.getpid():06x}{next(_numbers):010x}"
     path = os.path.join(folder, name.encode())
     return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
