@@ -172,8 +172,8 @@ class LocalStore(Store):
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         etag, sync = options.get("if_match"), options.get("sync", True)
         path, unsynced = self._path(key, writing=True), None if sync else self._unsynced
-        # A lock takes a fifth of the time of a small file. Without one, the write fails with
-        # `RetryableError` if another container removes the file before it is renamed.
+        # A lock takes two more system calls, which count for a small file. Without one, the write
+        # is a `RetryableError` if another container removes the file before it is renamed.
         with LocalWriter(self._url, key, path, unsynced, locked=sync) as draft:
             draft.write(data)
             if options.get("if_absent"):

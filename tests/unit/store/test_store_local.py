@@ -355,7 +355,7 @@ def test_a_sync_is_of_every_file_and_its_directory(root, synced):
 
 
 def test_a_file_whose_draft_is_removed_by_another_process_is_written_again(root, monkeypatch):
-    """Only a lock keeps the draft from processes that do not see its owner; a copy has no lock."""
+    """Only a lock keeps the draft from processes that do not see its owner."""
     store, replace, drafts = LocalStore(root), os.replace, []
 
     def removed_once(draft: bytes, path: bytes) -> None:
