@@ -65,8 +65,6 @@ _NETWORK = frozenset(
     | {"vmhgfs", "wekafs"}
 )
 
-# Names begin at a random number: a killed process with the same number may have left files.
-_numbers = itertools.count(secrets.randbits(39))
 _searched: set[bytes] = set()
 _lock_files: set[int] = set()
 
@@ -106,9 +104,15 @@ def open_draft(folder: bytes, *, locked: bool = True) -> tuple[bytes, int]:
 
 
 def _created(folder: bytes) -> tuple[bytes, int]:
-    name = f"{prefix_here(folder)}{os.getpid():06x}{next(_numbers):010x}"
+    name = f"{prefix_here(folder)}{os.getpid():06x}{next(_numbers(os.getpid())):010x}"
     path = os.path.join(folder, name.encode())
     return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+@lru_cache(1)
+def _numbers(pid: int) -> Iterator[int]:
+    """Count from a random number: a killed process of the same pid may have left files."""
+    return itertools.count(secrets.randbits(39))
 
 
 @lru_cache(_MOST_FOLDERS)
@@ -132,8 +136,8 @@ def _is_running(draft: Path) -> bool | None:
     try:
         status = Path(f"/proc/{int(match[1], 16)}/stat").read_bytes()
         written_seconds = draft.stat().st_mtime
-    except OSError:
-        return False
+    except OSError:  # the process has ended, or the system has no /proc
+        return int(match[1], 16) == os.getpid()
     state, *numbers = status.rpartition(b")")[2].split()
     begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
     if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):
