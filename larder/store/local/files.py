@@ -51,7 +51,7 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     if limit := limit_error(error, where):
         return limit
     # Another process may remove a temporary file before it is renamed.
-    if code in _BUSY or (code == errno.ENOENT and error.filename2):
+    if code in _BUSY or (error.filename2 and not os.path.lexists(error.filename)):
         return RetryableError("store.unavailable", text, where=where)
     return _unwritable(code, text, where) if writing else _unreadable(code, text, where)
 

@@ -376,6 +376,18 @@ def test_a_file_whose_draft_is_removed_by_another_process_is_written_again(root,
 
 
 @pytest.mark.parametrize("sync", [True, False])
+def test_a_name_that_the_file_system_refuses_is_not_written_again(root, monkeypatch, sync):
+    """Linux says of a name with a colon on an SMB share that it does not exist."""
+
+    def refused(draft: bytes, path: bytes) -> None:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), draft, None, path)
+
+    monkeypatch.setattr(os, "replace", refused)
+    assert code_of(lambda: LocalStore(root).put("a:b", b"1", sync=sync)) == "store.refused"
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("sync", [True, False])
 def test_only_what_cannot_be_written_again_is_locked(root, monkeypatch, sync):
     locked: list[int] = []
     monkeypatch.setattr(fcntl, "flock", lambda handle, operation: locked.append(handle))
