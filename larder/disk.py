@@ -1,9 +1,9 @@
 """Files on a local disk: writes in one step, locks, checks of free space, and errors.
 
 A file is written under a temporary name beside its final name, synced and renamed, so it is
-complete or absent, even after a power cut. The writer holds a lock on the file (flock); the
-temporary name identifies the process and its machine. The next write to a directory removes
-temporary files of killed processes:
+complete or absent, even after a power cut. The writer holds a lock on the file (flock), unless it
+can write the file again; the temporary name identifies the process and its machine. The next write
+to a directory removes temporary files of killed processes:
 
 - at once, if the process ran on this machine and has ended; or if no process has locked the file,
   on a local file system where a lock was seen to keep a second handle out;
@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import re
 import resource
@@ -83,14 +84,15 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def open_draft(folder: bytes) -> tuple[bytes, int]:
+def open_draft(folder: bytes, *, locked: bool = True) -> tuple[bytes, int]:
     """Make an empty temporary file, locked until closed; a process's first removes abandoned ones.
 
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
+    Without a lock, a process in another container may take the file for an abandoned one.
     """
     while True:
         path, handle = _created(folder)
-        if not _is_locked(handle) and os.path.lexists(path):
+        if not locked or (not _is_locked(handle) and os.path.lexists(path)):
             break
         os.close(handle)  # before it was locked, another process took it for an abandoned one
     if folder not in _searched:
@@ -102,9 +104,15 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
 
 
 def _created(folder: bytes) -> tuple[bytes, int]:
-    name = f"{prefix_here(folder)}{os.getpid():06x}{secrets.token_hex(5)}"
+    name = f"{prefix_here(folder)}{os.getpid():06x}{next(_numbers(os.getpid())):010x}"
     path = os.path.join(folder, name.encode())
     return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+@lru_cache(1)
+def _numbers(pid: int) -> Iterator[int]:
+    """Count from a random number: a killed process of the same pid may have left files."""
+    return itertools.count(secrets.randbits(39))
 
 
 @lru_cache(_MOST_FOLDERS)
@@ -128,8 +136,8 @@ def _is_running(draft: Path) -> bool | None:
     try:
         status = Path(f"/proc/{int(match[1], 16)}/stat").read_bytes()
         written_seconds = draft.stat().st_mtime
-    except OSError:
-        return False
+    except OSError:  # the process has ended, or the system has no /proc
+        return int(match[1], 16) == os.getpid()
     state, *numbers = status.rpartition(b")")[2].split()
     begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
     if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):

@@ -81,19 +81,12 @@ def copy_content(
                 if target.head(way.key).etag == written.etag:
                     target.delete(way.key)
             raise
-    return _verified(way, written, content, limits)
+    stored_as_sent = target.features.local_path
+    return prove(way, written, content, verify=limits.verify, stored_as_sent=stored_as_sent)
 
 
 def _put(way: ObjectCopy, data: bytes, like: ObjectInfo | None, content: Content) -> ObjectInfo:
-    md5 = content.read_md5 or content.md5
-    return way.target.put(way.key, data, like=like, md5=md5, sync=False)
-
-
-def _verified(
-    way: ObjectCopy, written: ObjectInfo, content: Content, limits: CopyLimits
-) -> CopiedObject:
-    as_sent = way.target.features.local_path
-    return prove(way, written, content, verify=limits.verify, stored_as_sent=as_sent)
+    return way.target.put(way.key, data, like=like, md5=content.read_md5 or content.md5, sync=False)
 
 
 def _check_read(way: ObjectCopy, checksum: str | None, crc32c: str) -> None:
@@ -133,4 +126,5 @@ def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None])
         content = Content(md5, reader.info.checksum, md5, format_crc32c(check.crc32c))
         _check_read(way, reader.info.checksum, format_crc32c(check.crc32c))
         written = writer.commit()
-    return _verified(way, written, content, limits)
+    stored_as_sent = way.target.features.local_path
+    return prove(way, written, content, verify=limits.verify, stored_as_sent=stored_as_sent)

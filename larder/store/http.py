@@ -34,7 +34,7 @@ from urllib.request import getproxies, proxy_bypass
 from larder.bounds import DOCUMENT_BYTES
 from larder.disk import SYSTEM_LIMITS, limit_error
 from larder.errors import FatalError
-from larder.forking import leave_to_parent, lock_of_process
+from larder.forking import leave_to_parent
 from larder.store.base import PIECE_BYTES, Buffer, Closing
 from larder.store.interrupt import interrupted_by
 from larder.store.libcurl import pycurl
@@ -88,7 +88,6 @@ class Http:
         self._server = f"{parts.scheme}://{parts.netloc}"
         self._options = _options(parts, connect_seconds)
         self._silence_seconds = silence_seconds
-        self._lock = lock_of_process()
         self._idle: list[_Transfer] = []
         self.answered = False
         """Whether this server has ever answered."""
@@ -132,9 +131,9 @@ class Http:
     def _begin(
         self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
     ) -> _Transfer:
-        with self._lock:
-            transfer = self._idle.pop() if self._idle else None
-        if transfer is None:
+        try:
+            transfer = self._idle.pop()
+        except IndexError:
             try:
                 transfer = _Transfer(self._options, self._silence_seconds)
             except pycurl.error as error:
@@ -169,8 +168,7 @@ class Http:
         if transfer.pid != os.getpid():
             return
         transfer.end()
-        with self._lock:
-            self._idle.append(transfer)
+        self._idle.append(transfer)
 
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()
@@ -295,7 +293,8 @@ class _Transfer:
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
     ) -> None:
         lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
-        if _UNSENDABLE.search("".join(lines)):
+        text = "".join(lines)
+        if not (text.isascii() and text.isprintable()) and _UNSENDABLE.search(text):
             raise BrokenError("a header has characters that cannot be sent", final=True)
         curl = self._curl
         if method != self._method or method not in _NEVER_CHANGING:
@@ -437,15 +436,16 @@ def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
 
 def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
     """Parse status and headers of the last head: a proxy's head may precede it, trailers follow."""
-    first = max([n for n, line in enumerate(lines) if line.startswith(b"HTTP/")])
+    heads = b"".join(lines).decode("latin-1")
+    status, *last = heads[heads.rfind("\nHTTP/") + 1 :].split("\n")
     headers: dict[str, str] = {}
-    for line in lines[first + 1 :]:
-        if not line.strip():
+    for line in last:
+        name, colon, text = line.partition(":")
+        if not colon and not name.strip():
             break
-        name, _, text = line.decode("latin-1").partition(":")
         name, text = name.lower(), text.strip()
         headers[name] = f"{headers[name]}, {text}" if name in headers else text
-    return int(lines[first].split(b" ")[1]), headers
+    return int(status.split(" ")[1]), headers
 
 
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:

@@ -104,15 +104,18 @@ def stopping_waits(progress: Progress | None) -> AbstractContextManager[None]:
     return _during("progress", progress)
 
 
-@contextmanager
-def _during(name: str, value: object) -> Iterator[None]:
+class _during:  # noqa: N801 - a context manager
     """Set a value of this thread within a ``with`` block."""
-    before = getattr(_current, name, None)
-    setattr(_current, name, value)
-    try:
-        yield
-    finally:
-        setattr(_current, name, before)
+
+    def __init__(self, name: str, value: object) -> None:
+        self._name, self._value = name, value
+
+    def __enter__(self) -> None:
+        self._before = getattr(_current, self._name, None)
+        setattr(_current, self._name, self._value)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(_current, self._name, self._before)
 
 
 def check_wait() -> None:

@@ -158,7 +158,7 @@ class RetryStore(DelegatingStore):
         answer to an earlier attempt may be lost.
         """
         try:
-            return super().put(key, data, **options)
+            return repeated(partial(self.inner.put, key, data, **options), self.policy)
         except PreconditionError:
             if ours := self._ours(key, data):
                 return ours

@@ -167,6 +167,36 @@ def test_a_draft_that_was_taken_for_an_abandoned_one_is_made_again(tmp_path, mon
     assert paths == [paths[0], Path(os.fsdecode(path))]
 
 
+@pytest.mark.parametrize("system", ["Linux", "one without /proc"])
+def test_a_process_leaves_its_own_drafts_alone_without_locks(tmp_path, monkeypatch, system):
+    real = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if system != "Linux" and path.parts[1] == "proc":
+            raise FileNotFoundError
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    drafts = [open_draft(os.fsencode(tmp_path), locked=False) for _ in range(2)]
+    assert sweep(tmp_path, 0.0) == {Path(os.fsdecode(path)).name for path, _ in drafts}
+    for _, handle in drafts:
+        os.close(handle)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_processes_count_their_drafts_from_different_numbers(tmp_path):
+    """A killed process leaves files, and the system may give its pid to a later one."""
+    os.close(open_draft(os.fsencode(tmp_path))[1])
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        if not (child := os.fork()):
+            open_draft(os.fsencode(tmp_path / name))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    left = [path.name for path in tmp_path.glob("?/*")]
+    assert len({name[-10:] for name in left}) == 2
+
+
 def is_locked(path: Path) -> bool:
     with path.open() as file:
         try:

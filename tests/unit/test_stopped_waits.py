@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -19,7 +19,7 @@ from larder.jobs.step_runner import InlineRunner
 from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 from larder.store import open_store
 from larder.store.base import ObjectInfo
-from larder.store.interrupt import stopping_waits
+from larder.store.interrupt import Interrupt, interrupted_by, stopping_waits
 from tests.support.errors import larder_error
 
 STOPS: list[Event] = []
@@ -83,3 +83,13 @@ def test_what_was_copied_before_the_stop_has_its_receipt(tmp_path):
         stop.set()
         progress.check()
     assert len(find_receipts(store, place, "run")) == 1
+
+
+def test_an_inner_signal_ends_with_its_block_and_the_outer_one_with_its_own():
+    outer, inner = Interrupt(), Interrupt()
+    with outer.active():
+        with suppress(KeyError), inner.active():
+            assert interrupted_by() is inner
+            raise KeyError
+        assert interrupted_by() is outer
+    assert interrupted_by() is None

@@ -50,7 +50,8 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
         return full_error(error, where)
     if limit := limit_error(error, where):
         return limit
-    if code in _BUSY:
+    # Another process may remove a temporary file before it is renamed.
+    if code in _BUSY or (error.filename2 and not os.path.lexists(error.filename)):
         return RetryableError("store.unavailable", text, where=where)
     return _unwritable(code, text, where) if writing else _unreadable(code, text, where)
 

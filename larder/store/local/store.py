@@ -170,8 +170,11 @@ class LocalStore(Store):
             yield data
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        etag = options.get("if_match")
-        with self.writer(key, sync=options.get("sync", True)) as draft:
+        etag, sync = options.get("if_match"), options.get("sync", True)
+        path, unsynced = self._path(key, writing=True), None if sync else self._unsynced
+        # A lock takes two more system calls, which count for a small file. Without one, the write
+        # is a `RetryableError` if another container removes the file before it is renamed.
+        with LocalWriter(self._url, key, path, unsynced, locked=sync) as draft:
             draft.write(data)
             if options.get("if_absent"):
                 return draft.commit_if_absent()
@@ -179,8 +182,8 @@ class LocalStore(Store):
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> LocalWriter:
         del like
-        path, unsynced = self._path(key, writing=True), None if sync else self._unsynced
-        return LocalWriter(self._url, key, path, unsynced=unsynced)
+        unsynced = None if sync else self._unsynced
+        return LocalWriter(self._url, key, self._path(key, writing=True), unsynced)
 
     def sync(self) -> None:
         with local_errors(self._url, "", writing=True):

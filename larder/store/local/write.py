@@ -36,26 +36,29 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class LocalWriter(Writer):
-    """A temporary file next to the future object, synced on commit or added to ``unsynced``."""
+    """A temporary file next to the future object, synced on commit or added to ``unsynced``.
+
+    ``locked`` is described at `larder.disk.open_draft`.
+    """
 
     def __init__(
-        self, store_url: str, key: str, path: bytes, *, unsynced: Unsynced | None = None
+        self, url: str, key: str, path: bytes, unsynced: Unsynced | None, *, locked: bool = True
     ) -> None:
-        self._url = store_url
+        self._url = url
         self._key = key
         self._path = path
         self._folder = os.path.dirname(path)
         self._unsynced = unsynced
         self._draft = b""
         self._written = self._started = 0
-        with local_errors(store_url, key, writing=True):
-            self._handle: int | None = self._create()
+        with local_errors(url, key, writing=True):
+            self._handle: int | None = self._create(locked)
 
-    def _create(self) -> int:
+    def _create(self, locked: bool) -> int:
         # Retried, because a delete may remove an empty directory between any two calls.
         for _ in range(_MOST_TRIES):
             with suppress(FileNotFoundError):
-                self._draft, handle = open_draft(self._folder)
+                self._draft, handle = open_draft(self._folder, locked=locked)
                 return handle
             with suppress(FileNotFoundError):
                 make_folder(self._folder)

@@ -438,6 +438,36 @@ def test_an_interrupted_handle_is_not_used_again(monkeypatch):
         assert get(http).read() == b"hello"
 
 
+@pytest.mark.parametrize(
+    "text", ["a\r\nhost: b", "a\nb", "\0", "\x7f", "\u0100", "\u2028", "\ud800"]
+)
+def test_what_no_header_can_have_is_not_sent(text):
+    with pytest.raises(BrokenError, match="cannot be sent") as caught:
+        client(1).request("GET", "/k", {"host": "a", "x-name": text})
+    assert caught.value.final
+
+
+def test_headers_may_have_tabs_and_latin_letters():
+    heads: list[bytes] = []
+
+    def serve(one: socket.socket) -> None:
+        heads.append(request_of(one))
+        one.sendall(BODIES["a length"])
+
+    with asking(serve) as http:
+        http.request("GET", "/k", {"host": http.host, "x-name": "a\t\u00e9"}).close()
+    assert b"x-name: a\t\xe9\r\n" in heads[0]
+
+
+def test_headers_are_those_of_the_last_head_without_trailers():
+    early = b"HTTP/1.1 103 Early Hints\r\nx-name: 0\r\n\r\n"
+    head = b"HTTP/1.1 200 OK\r\nX-Name: HTTP/1\r\nx-name:2 \r\ntransfer-encoding: chunked\r\n\r\n"
+    with asking(saying(early + early + head + b"0\r\nx-name: 3\r\n\r\n")) as http:
+        answer = get(http)
+    assert answer.status == 200
+    assert answer.headers == {"x-name": "HTTP/1, 2", "transfer-encoding": "chunked"}
+
+
 def test_an_idle_handle_holds_no_body():
     with asking(saying(BODIES["a length"])) as http:
         body = os.urandom(1000)

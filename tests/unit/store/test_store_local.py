@@ -16,6 +16,7 @@ from larder.errors import (
     PreconditionError,
 )
 from larder.store.local.store import LocalStore
+from larder.store.retry import RetryPolicy, RetryStore
 from tests.support.errors import code_of, error_of
 from tests.support.locks import ToldLock
 from tests.support.processes import wait_until
@@ -351,6 +352,51 @@ def test_a_sync_is_of_every_file_and_its_directory(root, synced):
     synced.clear()
     store.sync()
     assert synced == set()
+
+
+def test_a_file_whose_draft_is_removed_by_another_process_is_written_again(root, monkeypatch):
+    """Only a lock keeps the draft from processes that do not see its owner."""
+    store, replace, drafts = LocalStore(root), os.replace, []
+
+    def removed_once(draft: bytes, path: bytes) -> None:
+        drafts.append(draft)
+        if len(drafts) == 1:
+            os.unlink(draft)
+        replace(draft, path)
+
+    store.put("k", b"old")
+    monkeypatch.setattr(os, "replace", removed_once)
+    assert code_of(lambda: store.put("k", b"new", sync=False)) == "store.unavailable"
+    assert store.get("k") == b"old"
+    drafts.clear()
+    RetryStore(store, RetryPolicy(sleep=lambda seconds: None)).put("k", b"new", sync=False)
+    assert len(set(drafts)) == 2
+    assert [path.name for path in root.iterdir()] == ["k"]
+    assert store.get("k") == b"new"
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_name_that_the_file_system_refuses_is_not_written_again(root, monkeypatch, sync):
+    """Linux says of a name with a colon on an SMB share that it does not exist."""
+
+    def refused(draft: bytes, path: bytes) -> None:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), draft, None, path)
+
+    monkeypatch.setattr(os, "replace", refused)
+    assert code_of(lambda: LocalStore(root).put("a:b", b"1", sync=sync)) == "store.refused"
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_only_what_cannot_be_written_again_is_locked(root, monkeypatch, sync):
+    locked: list[int] = []
+    monkeypatch.setattr(fcntl, "flock", lambda handle, operation: locked.append(handle))
+    LocalStore(root).put("k", b"1", sync=sync)
+    assert len(locked) == sync
+    with LocalStore(root).writer("k", sync=sync) as writer:
+        assert len(locked) == sync + 1
+        writer.write(b"2")
+        writer.commit()
 
 
 def test_a_sync_waits_for_what_another_thread_is_syncing(root, monkeypatch):
