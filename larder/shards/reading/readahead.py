@@ -134,6 +134,9 @@ _MOST_SAMPLES = 1_000
 _TOGETHER_SAMPLES = 256
 """The number of samples appended fastest: larger columns do not fit into the processor's cache."""
 
+_MOST_PARTS = 8_192
+"""About the most parts of a window: a writer of tars keeps a kilobyte for each."""
+
 
 class Lot(NamedTuple):
     """Consecutive samples of a window that are read together, from number ``first`` on.
@@ -157,8 +160,11 @@ def lots(
     faster together.
     """
     rest = iter(samples)
-    while window := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
-        yield from _divided(window, whole_bytes, together=together)
+    while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
+        parts = sum([len(sample.parts) for sample in some])
+        size = max(1, _MOST_PARTS * len(some) // max(1, parts))
+        for start in range(0, len(some), size):
+            yield from _divided(some[start : start + size], whole_bytes, together=together)
 
 
 def _divided(window: Sequence[PlannedSample], whole_bytes: int, *, together: bool) -> Iterator[Lot]:

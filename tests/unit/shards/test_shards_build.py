@@ -20,6 +20,7 @@ from larder.shards.formats.tfrecord.format import PlainWriter
 from larder.shards.formats.webdataset import TarWriter
 from larder.shards.images.check import ImageRules
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.reading import readahead
 from larder.shards.reading.large import UnreadablePartError, stream
 from larder.shards.reading.readahead import open_reads
 from larder.shards.shard_build import ShardBuild, build_shard
@@ -176,7 +177,8 @@ def test_a_sample_larger_than_memory_is_streamed(source, target):
 def test_samples_appended_together_make_the_same_shard(
     source, target, monkeypatch, name, memory_bytes
 ):
-    """In lots of several lengths, between samples that are streamed or left out."""
+    """In several windows and lots, between samples that are streamed or left out."""
+    monkeypatch.setattr(readahead, "_TOGETHER_SAMPLES", 25)
     contents = [
         Content(f"{at:02}", {"bin": bytes(at), "txt": b"x"} if at % 9 else {"a": b""}, at)
         for at in range(60)
