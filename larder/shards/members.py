@@ -48,8 +48,7 @@ _ext_of = attrgetter("ext")
 def planned_members(samples: Sequence[PlannedSample]) -> MemberColumns:
     of_samples = list(map(_planned_members, samples))
     exts, keys, sizes, etags = zip(*chain.from_iterable(of_samples), strict=True)
-    borders = list(accumulate(map(len, of_samples), initial=0))
-    return MemberColumns(exts, keys, sizes, etags, borders)
+    return MemberColumns(exts, keys, sizes, etags, [*accumulate(map(len, of_samples), initial=0)])
 
 
 def _planned_members(sample: PlannedSample) -> Sequence[_PlannedMember]:

@@ -161,8 +161,7 @@ def lots(
     """
     rest = iter(samples)
     while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
-        parts = sum([len(sample.parts) for sample in some])
-        size = max(1, _MOST_PARTS * len(some) // max(1, parts))
+        size = max(1, _MOST_PARTS * len(some) // (sum([len(each.parts) for each in some]) or 1))
         for start in range(0, len(some), size):
             yield from _divided(some[start : start + size], whole_bytes, together=together)
 

@@ -201,10 +201,9 @@ class PlainWriter(ExampleWriter):
         places = iter(offsets.reshape(-1).tolist())
         nullable = [None if key is None else next(places) for key in members.keys]
         keys, labels = [each.key for each in samples], [each.label for each in samples]
-        described = members.exts, members.keys, members.etags
         self._rows.add_all(
             (keys, starts.tolist(), (ends - starts).tolist(), labels),
-            (*described, nullable, members.sizes, every.checksums),
+            (members.exts, members.keys, members.etags, nullable, members.sizes, every.checksums),
             members.counts(),
         )
 
