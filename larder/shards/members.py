@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from itertools import accumulate, chain
+from operator import attrgetter, sub
+from typing import NamedTuple
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
 
 from larder.samples.naming import LABEL_EXT
 from larder.shards.model import PlannedSample, label_bytes
@@ -19,70 +17,59 @@ from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
 from larder.store.base import Readable
 
-Member = tuple[str, str | None, str | None, Body]
-"""Extension, key and etag of the source object (None for a label) and content."""
-
 StreamedMember = tuple[str, str | None, str | None, int, Iterable[bytes]]
-"""Like `Member`, but with the length in bytes and an iterable that reads the content."""
+"""Extension, key and etag of the source object (None for a label), length in bytes, and an iterable
+that reads the content."""
 
-Column = TypeVar("Column")
+_PlannedMember = tuple[str, str | None, int, str | None]
+"""Like `larder.shards.model.Part`."""
 
 
 class MemberColumns(NamedTuple):
-    """The members of some samples in order: the fields of `Member`, in columns."""
+    """The planned members of some samples in order: the key and etag of a label are None.
 
-    exts: list[str]
-    keys: list[str | None]
-    etags: list[str | None]
-    data: list[bytes]
-    checksums: list[int]
-    labels: npt.NDArray[np.bool_]
-    counts: npt.NDArray[np.int64]
+    ``borders`` are the numbers of each sample's first member, and the number of all members.
+    """
+
+    exts: Sequence[str]
+    keys: Sequence[str | None]
+    sizes: Sequence[int]
+    etags: Sequence[str | None]
+    borders: Sequence[int]
+
+    def counts(self) -> Iterator[int]:
+        """Yield the number of each sample's members."""
+        return map(sub, self.borders[1:], self.borders)
 
 
 _ext_of = attrgetter("ext")
 
 
-def members(sample: PlannedSample, bodies: Sequence[Body]) -> list[Member]:
-    """Return the members of a sample; ``bodies`` are the contents of its parts, in order."""
-    all_members: list[Member] = [
-        (part.ext, part.key, part.etag, body)
-        for part, body in zip(sample.parts, bodies, strict=True)
-    ]
-    if sample.label is not None:
-        all_members.insert(label_place(sample), (LABEL_EXT, None, None, label_body(sample.label)))
-    return all_members
+def planned_members(samples: Sequence[PlannedSample]) -> MemberColumns:
+    of_samples = list(map(_planned_members, samples))
+    exts, keys, sizes, etags = zip(*chain.from_iterable(of_samples), strict=True)
+    return MemberColumns(exts, keys, sizes, etags, [*accumulate(map(len, of_samples), initial=0)])
 
 
-def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberColumns:
-    labels = [sample.label for sample in samples]
-    labelled = np.array([label is not None for label in labels], np.bool_)
-    counts = np.array([len(sample.parts) for sample in samples], np.int64)
-    parts = list(chain.from_iterable([sample.parts for sample in samples]))
-    exts, keys, _, etags = zip(*parts, strict=True) if parts else ((),) * 4
-    # Parts are sorted, so a label comes after the parts with smaller extensions.
-    smaller = np.concatenate(([0], np.cumsum([ext < LABEL_EXT for ext in exts])))
-    stops = np.cumsum(counts)
-    places = (stops - counts + smaller[stops] - smaller[stops - counts])[labelled]
-    bodies = [label_body(label) for label in labels if label is not None]
-    numbers = np.arange(len(parts) + len(bodies))
-    order = np.insert(numbers[: len(parts)], places, numbers[len(parts) :])
-    in_order = order.tolist()
+def _planned_members(sample: PlannedSample) -> Sequence[_PlannedMember]:
+    if sample.label is None:
+        return sample.parts
+    label: _PlannedMember = (LABEL_EXT, None, len(label_body(sample.label).data), None)
+    place = label_place(sample)
+    return (*sample.parts[:place], label, *sample.parts[place:])
 
-    def together(of_parts: Sequence[Column], of_labels: Iterable[Column]) -> list[Column]:
-        both = [*of_parts, *of_labels]
-        return [both[number] for number in in_order]
 
-    nothing = [None] * len(bodies)
-    return MemberColumns(
-        together(exts, [LABEL_EXT] * len(bodies)),
-        together(keys, nothing),
-        together(etags, nothing),
-        together(contents.data, [body.data for body in bodies]),
-        together(contents.checksums, [body.crc32c for body in bodies]),
-        order >= len(parts),
-        counts + labelled,
-    )
+def with_labels(
+    keys: Sequence[str | None], samples: Iterable[PlannedSample], contents: Contents
+) -> Contents:
+    """Return the contents of all members; ``contents`` are of the parts alone."""
+    labels = [label_body(each.label) for each in samples if each.label is not None]
+    if not labels:
+        return contents
+    bodies: Iterator[tuple[bytes, int]] = iter(labels)
+    parts = zip(contents.data, contents.checksums, strict=True)
+    data, checksums = zip(*[next(bodies if key is None else parts) for key in keys], strict=True)
+    return Contents(data, checksums)
 
 
 def streamed_members(sample: PlannedSample, source: Readable) -> list[StreamedMember]:

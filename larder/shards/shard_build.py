@@ -33,9 +33,6 @@ STAGE = "shard"
 _REPORT_SAMPLES = 256
 _REPORT_BYTES = 4 << 20
 
-_LEAST_TOGETHER = 24
-"""The least number of samples that are appended faster together than one by one."""
-
 
 @dataclass(frozen=True, slots=True)
 class ShardBuild:
@@ -133,7 +130,7 @@ class _Building:
         ahead = read_ahead(waiting, self._read, lambda lot: lot.held_bytes or 0, reads)
         with closing(ahead) as readings:
             for lot, contents in readings:
-                self._add_all(lot.samples, contents)
+                self._add_all(lot, contents)
                 tried += len(lot.samples)
                 written = self._outputs[0].bytes
                 many = tried - self._reported_samples >= _REPORT_SAMPLES
@@ -157,17 +154,15 @@ class _Building:
         assert self._build.old_shards is not None, "a packed sample needs the old shards"
         return self._build.old_shards
 
-    def _add_all(
-        self, samples: Sequence[PlannedSample], contents: Contents | Sequence[Fetched | None]
-    ) -> None:
+    def _add_all(self, lot: Lot, contents: Contents | Sequence[Fetched | None]) -> None:
         if isinstance(contents, Contents):
-            many = len(samples) >= _LEAST_TOGETHER
-            if many and self.shard.lots:
-                self.shard.append_all(samples, contents)
-                self.samples += len(samples)
+            least = self.shard.least_together
+            if least is not None and len(lot.samples) >= least:
+                self.shard.append_all(lot, contents)
+                self.samples += len(lot.samples)
                 return
-            contents = contents.of_each(samples)
-        for sample, fetched in zip(samples, contents, strict=True):
+            contents = contents.of_each(lot.samples)
+        for sample, fetched in zip(lot.samples, contents, strict=True):
             self._add(sample, fetched)
 
     def _add(self, sample: PlannedSample, fetched: Fetched | None) -> None:

@@ -29,6 +29,7 @@ from larder.shards.model import PlannedSample, ShardPlan, WrittenFile
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import PartReader
+from larder.shards.reading.readahead import Lot
 from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
 
@@ -98,10 +99,11 @@ class ShardWriter:
     """A writer of one shard, whose bytes and index rows must depend on nothing but the samples.
 
     Attributes:
-        lots: Whether the writer appends several samples faster than one by one.
+        least_together: Number of samples from which on `append_all` is faster than `append`; None
+            if the writer has only `append`.
     """
 
-    lots = False
+    least_together: int | None = None
 
     def __init__(self, output: HashedOutput) -> None:
         self._output = output
@@ -120,8 +122,8 @@ class ShardWriter:
         """
         raise NotImplementedError
 
-    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
-        """Append several samples, if the writer appends ``lots``; none can fail."""
+    def append_all(self, lot: Lot, contents: Contents) -> None:
+        """Append several samples, whose parts have the planned lengths; none can fail."""
         raise NotImplementedError
 
     def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
+from operator import sub
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +23,10 @@ from larder.shards.formats import tar
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.index_rows import PartRow
-from larder.shards.members import all_members, members, streamed_members
+from larder.shards.members import MemberColumns, planned_members, streamed_members, with_labels
 from larder.shards.model import PlannedSample, ShardPlan
 from larder.shards.reading.fetch import Body, Contents
+from larder.shards.reading.readahead import Lot
 from larder.shards.sizes import Sizes, sum_parts
 from larder.store.base import Readable
 
@@ -121,47 +124,76 @@ class WebDataset(ShardFormat):
         return TarWriter(*outputs)
 
 
+class _Frames(NamedTuple):
+    """The planned members of a window of samples, and what surrounds their contents.
+
+    ``offsets`` of contents and ``borders`` of samples are counted from the window's first member.
+    """
+
+    members: MemberColumns
+    headers: Sequence[bytes]
+    paddings: Sequence[bytes]
+    offsets: Sequence[int]
+    borders: Sequence[int]
+
+    @staticmethod
+    def of(window: Sequence[PlannedSample]) -> _Frames:
+        members = planned_members(window)
+        keys = chain.from_iterable(map(repeat, [each.key for each in window], members.counts()))
+        names = list(map("{}.{}".format, keys, members.exts))
+        sizes = np.array(members.sizes, np.int64)
+        headers = tar.member_headers(names, sizes)
+        head_sizes = np.fromiter(map(len, headers), np.int64, len(headers))
+        ends = np.append(0, np.cumsum(head_sizes + sizes + -sizes % tar.BLOCK_BYTES))
+        offsets, borders = ends[:-1] + head_sizes, ends[list(members.borders)]
+        return _Frames(members, headers, tar.paddings(sizes), offsets.tolist(), borders.tolist())
+
+
 class TarWriter(ShardWriter):
-    lots = True
+    least_together = 1
+    _window: Sequence[PlannedSample] = ()
+    _frames: _Frames
 
     def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         start = offset = self._output.bytes
-        key, label = sample.key, sample.label
         pieces: list[bytes] = []
         rows: list[PartRow] = []
-        for ext, source, etag, (data, crc32c) in members(sample, bodies):
+        members = planned_members([sample])
+        every = with_labels(members.keys, [sample], Contents(*zip(*bodies, strict=True)))
+        columns = zip(members.exts, members.keys, members.etags, *every, strict=True)
+        for ext, source, etag, data, crc32c in columns:
             size = len(data)
-            header = tar.member_header(f"{key}.{ext}", size)
+            header = tar.member_header(f"{sample.key}.{ext}", size)
             offset += len(header)
             rows.append((ext, source, etag, offset, size, crc32c))
             pad = tar.padding(size)
             pieces += header, data, pad
             offset += size + len(pad)
         self._output.append(pieces, offset - start)
-        self._rows.add((key, start, offset - start, label), rows)
+        self._rows.add((sample.key, start, offset - start, sample.label), rows)
 
-    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
-        exts, sources, etags, data, checksums, _, counts = all_members(samples, contents)
-        keys, labels = [each.key for each in samples], [each.label for each in samples]
-        repeated = chain.from_iterable(map(repeat, keys, counts.tolist()))
-        names = [f"{key}.{ext}" for key, ext in zip(repeated, exts, strict=True)]
-        sizes = np.fromiter(map(len, data), np.int64, len(data))
-        headers = tar.member_headers(names, sizes)
-        head_sizes = np.fromiter(map(len, headers), np.int64, len(headers))
-        start = self._output.bytes
-        lengths = head_sizes + sizes + -sizes % tar.BLOCK_BYTES
-        ends = np.concatenate(([start], start + np.cumsum(lengths)))
-        pieces = [b""] * (3 * len(data))
-        pieces[::3], pieces[1::3] = headers, data
-        pieces[2::3] = tar.paddings(sizes)
-        self._output.append(pieces, int(ends[-1]) - start)
-        borders = ends[np.concatenate(([0], np.cumsum(counts)))]
-        starts, lengths = borders[:-1].tolist(), np.diff(borders).tolist()
-        offsets = (ends[:-1] + head_sizes).tolist()
+    def append_all(self, lot: Lot, contents: Contents) -> None:
+        if lot.window is not self._window:  # one by one, headers would take ten times as long
+            self._window, self._frames = lot.window, _Frames.of(lot.window)
+        frames, members, samples = self._frames, self._frames.members, lot.samples
+        first, last = lot.first, lot.first + len(samples)
+        of_samples = members.borders[first : last + 1]
+        lot_members = slice(of_samples[0], of_samples[-1])
+        exts, sizes = members.exts[lot_members], members.sizes[lot_members]
+        sources, etags = members.keys[lot_members], members.etags[lot_members]
+        every = with_labels(sources, samples, contents)
+        framed = frames.headers[lot_members], every.data, frames.paddings[lot_members]
+        shift = self._output.bytes - frames.borders[first]
+        borders = [shift + border for border in frames.borders[first : last + 1]]
+        pieces = list(chain.from_iterable(zip(*framed, strict=True)))
+        self._output.append(pieces, borders[-1] - borders[0])
+        offsets = [shift + offset for offset in frames.offsets[lot_members]]
+        lengths, counts = (map(sub, each[1:], each) for each in (borders, of_samples))
+        keys, labels = zip(*[(each.key, each.label) for each in samples], strict=True)
         self._rows.add_all(
-            (keys, starts, lengths, labels),
-            (exts, sources, etags, offsets, sizes.tolist(), checksums),
-            counts.tolist(),
+            (keys, borders[:-1], lengths, labels),
+            (exts, sources, etags, offsets, sizes, every.checksums),
+            counts,
         )
 
     def append_streamed(self, sample: PlannedSample, source: Readable) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -134,15 +134,20 @@ _MOST_SAMPLES = 1_000
 _TOGETHER_SAMPLES = 256
 """The number of samples appended fastest: larger columns do not fit into the processor's cache."""
 
+_MOST_PARTS = 8_192
+"""About the most parts of a window: a writer of tars keeps a kilobyte for each."""
+
 
 class Lot(NamedTuple):
-    """Consecutive samples that are read together.
+    """Consecutive samples of a window that are read together, from number ``first`` on.
 
     ``held_bytes`` is None if the only sample is not read ahead: it is bad, too large, or needs the
     reader of an old shard's format.
     """
 
-    samples: tuple[PlannedSample, ...]
+    window: Sequence[PlannedSample]
+    first: int
+    samples: Sequence[PlannedSample]
     held_bytes: int | None
 
 
@@ -155,35 +160,29 @@ def lots(
     faster together.
     """
     rest = iter(samples)
-    while batch := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
-        sizes = list(map(sample_bytes, batch))
-        total_bytes = sum(sizes)
-        fits = together and total_bytes <= min(whole_bytes, _LOT_BYTES)
-        if fits and all(sample.packed is None and sample.bad is None for sample in batch):
-            yield Lot(batch, total_bytes)
-        else:
-            yield from _divided(zip(batch, sizes, strict=True), whole_bytes, together=together)
+    while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
+        size = max(1, _MOST_PARTS * len(some) // (sum([len(each.parts) for each in some]) or 1))
+        for start in range(0, len(some), size):
+            yield from _divided(some[start : start + size], whole_bytes, together=together)
 
 
-def _divided(
-    samples: Iterable[tuple[PlannedSample, int]], whole_bytes: int, *, together: bool
-) -> Iterator[Lot]:
-    lot: list[PlannedSample] = []
-    lot_bytes = 0
+def _divided(window: Sequence[PlannedSample], whole_bytes: int, *, together: bool) -> Iterator[Lot]:
+    first = lot_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)
-    for sample, size_bytes in samples:
+    for number, sample in enumerate(window):
+        size_bytes = sample_bytes(sample)
         in_ranges = sample.packed is None or sample.packed.in_ranges
         ahead = sample.bad is None and in_ranges and size_bytes <= whole_bytes
         alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
         full = lot_bytes + size_bytes > most_bytes
-        full = full or bool(lot and (lot[0].packed is None) != (sample.packed is None))
-        if lot and (alone or full):
-            yield Lot(tuple(lot), lot_bytes)
-            lot, lot_bytes = [], 0
+        full = full or (window[first].packed is None) != (sample.packed is None)
+        if first < number and (alone or full):
+            yield Lot(window, first, window[first:number], lot_bytes)
+            first, lot_bytes = number, 0
         if alone:
-            yield Lot((sample,), size_bytes if ahead else None)
+            yield Lot(window, number, (sample,), size_bytes if ahead else None)
+            first = number + 1
         else:
-            lot.append(sample)
             lot_bytes += size_bytes
-    if lot:
-        yield Lot(tuple(lot), lot_bytes)
+    if first < len(window):
+        yield Lot(window, first, window[first:], lot_bytes)

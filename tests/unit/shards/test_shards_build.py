@@ -14,11 +14,13 @@ from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
-from larder.shards import shard_build
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
+from larder.shards.formats.tfrecord.format import PlainWriter
+from larder.shards.formats.webdataset import TarWriter
 from larder.shards.images.check import ImageRules
 from larder.shards.model import NO_ROWS, Part, PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.reading import readahead
 from larder.shards.reading.large import UnreadablePartError, stream
 from larder.shards.reading.readahead import open_reads
 from larder.shards.shard_build import ShardBuild, build_shard
@@ -169,20 +171,30 @@ def test_a_sample_larger_than_memory_is_streamed(source, target):
     assert compared(streamed) == compared(whole)
 
 
+@pytest.mark.parametrize("memory_bytes", [800, 8 * 300, 1 << 20])
 @pytest.mark.parametrize("name", ["webdataset", "tfrecord"])
-def test_samples_appended_together_make_the_same_shard(source, target, monkeypatch, name):
+def test_samples_appended_together_make_the_same_shard(
+    source, target, monkeypatch, name, memory_bytes
+):
+    """In several windows and lots, between samples that are streamed or left out."""
+    monkeypatch.setattr(readahead, "_TOGETHER_SAMPLES", 25)
     contents = [
         Content(f"{at:02}", {"bin": bytes(at), "txt": b"x"} if at % 9 else {"a": b""}, at)
-        for at in range(30)
+        for at in range(60)
     ]
+    contents[40:41] = [Content("40", {"bin": bytes(500)}, 40), Content("40b", {"jpg": b"bad"}, 1)]
     batch = order_samples(source, contents)
     (shard,) = shards_of(batch, shard_format(name))
-    planned, options = (shard, list(read_samples([batch]))), {"format_": shard_format(name)}
+    planned = shard, list(read_samples([batch]))
+    options: dict[str, Any] = {"memory_bytes": memory_bytes, "skip": True}
+    options |= {"format_": shard_format(name)}
     together = build(planned, source, target, **options)
-    monkeypatch.setattr(shard_build, "_LEAST_TOGETHER", 31)
+    for writer in (TarWriter, PlainWriter):
+        monkeypatch.setattr(writer, "least_together", None)
     alone = build(planned, source, target, **options)
-    assert (together.files, together.samples.num_rows) == (alone.files, 30)
+    assert (together.files, together.samples.num_rows) == (alone.files, 60)
     assert [*together.samples.read()] == [*alone.samples.read()]
+    assert [failure.key for failure in left_out(together)] == ["40b.jpg"]
 
 
 def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source, target):

@@ -10,7 +10,8 @@ import pytest
 
 from larder.errors import StoreError
 from larder.shards.hashed_output import HashedOutput
-from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
+from larder.shards.model import Part, PlannedSample
+from larder.shards.reading.readahead import Reads, lots, open_reads, read_ahead, suited_concurrency
 from larder.store import ObjectInfo, open_store
 from larder.store.base import Buffer
 from tests.support.budgets import WatchedBudget
@@ -74,6 +75,17 @@ def test_one_read_at_a_time_stays_in_the_callers_thread():
         }
         assert reads.whole_bytes == 100
     assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("parts", [1, 500, 20_000])
+def test_windows_of_samples_with_many_parts_are_short(parts):
+    part = Part("x", "x", 1, "")
+    samples = [PlannedSample("train", str(n), None, (part,) * parts) for n in range(300)]
+    divided = list(lots(samples, 1 << 20, together=True))
+    assert [sample for lot in divided for sample in lot.samples] == samples
+    assert max(len(lot.window) for lot in divided) == {1: 256, 500: 16, 20_000: 1}[parts]
+    for lot in divided:
+        assert lot.window[lot.first : lot.first + len(lot.samples)] == lot.samples
 
 
 def test_images_are_decoded_on_the_cores_that_the_process_may_use():

@@ -27,11 +27,12 @@ from larder.shards.formats.format_interface import ShardFormat, ShardWriter
 from larder.shards.formats.tfrecord.example import Skeletons, extensions
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES
 from larder.shards.hashed_output import HashedOutput
-from larder.shards.members import all_members
+from larder.shards.members import planned_members, with_labels
 from larder.shards.model import Part, PlannedSample, ShardPlan, label_bytes
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import PartReader
+from larder.shards.reading.readahead import Lot
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
@@ -167,11 +168,11 @@ class ExampleWriter(ShardWriter):
 class PlainWriter(ExampleWriter):
     """A writer of records in which no part becomes numbers."""
 
-    lots = True
+    least_together = 24
 
-    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
+    def append_all(self, lot: Lot, contents: Contents) -> None:
         first = 0
-        for exts, group in groupby(samples, extensions):
+        for exts, group in groupby(lot.samples, extensions):
             alike = list(group)
             last = first + len(alike) * len(exts)
             data, checksums = contents.data[first:last], contents.checksums[first:last]
@@ -195,16 +196,15 @@ class PlainWriter(ExampleWriter):
         offsets = np.zeros((len(samples), count), np.int64)
         for number, part in enumerate(parts):
             offsets[:, part] = starts + HEADER_BYTES + lengths[: 2 * number + 1].sum(0)
-        columns = all_members(samples, contents)
-        places = np.full(len(columns.data), -1)  # of labels, which have no offset
-        places[~columns.labels] = offsets.reshape(-1)
-        nullable = [None if place < 0 else place for place in places.tolist()]
+        members = planned_members(samples)
+        every = with_labels(members.keys, samples, contents)
+        places = iter(offsets.reshape(-1).tolist())
+        nullable = [None if key is None else next(places) for key in members.keys]
         keys, labels = [each.key for each in samples], [each.label for each in samples]
-        sizes = map(len, columns.data)
         self._rows.add_all(
             (keys, starts.tolist(), (ends - starts).tolist(), labels),
-            (columns.exts, columns.keys, columns.etags, nullable, sizes, columns.checksums),
-            columns.counts.tolist(),
+            (members.exts, members.keys, members.etags, nullable, members.sizes, every.checksums),
+            members.counts(),
         )
 
 
