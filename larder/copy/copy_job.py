@@ -85,9 +85,10 @@ def begin(route: Route, runner: RunnerConfig, due: ManifestFile) -> CopyJob:
 
 def even_batch_bytes(copies: Totals, runner: RunnerConfig) -> int:
     """Return the size of as few batches as possible that leave no worker, and its limits, idle."""
-    most, item_bytes = runner.batch_bytes, copies.bytes // max(1, copies.count)
+    most, object_bytes = runner.batch_bytes, -(-copies.bytes // max(1, copies.count))
     at_once = max(1, min(runner.workers or usable_cores(), -(-copies.bytes // most)))
-    return even_share(copies.bytes, item_bytes, at_once, 0, most)
+    # With half an object more, unequal objects would often leave one for a batch of its own.
+    return even_share(copies.bytes, 2 * object_bytes - 1, at_once, 0, most)
 
 
 def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
