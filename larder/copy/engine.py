@@ -180,8 +180,7 @@ class _Batch:
             return
         if copy is not None:
             self._large.discard(large)
-            info = large.way.info
-            self._done(info, copy, info.size_bytes if large.moved_bytes else 0)
+            self._done(large.way.info, copy, large.way.info.size_bytes if large.moved_bytes else 0)
 
     def leave(self) -> None:
         """Leave uploads in progress to the next run, or abort them; the rest are orphans."""
