@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from larder.budgets import ByteBudget
+from larder.budgets import ByteBudget, even_share
+from larder.config.models.copy_config import RunnerConfig
 from larder.copy.allowance import CopyLimits, FailureRate
 from larder.copy.copy_receipts import SET_BYTES, CopySets, find_receipts
 from larder.copy.engine import copy_batch
@@ -28,9 +29,9 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
 from larder.jobs.crew import DividedStep, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
-from larder.jobs.results import BatchReport, merge_reports
+from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.jobs.step_runner import Runner
-from larder.machine import processes_together
+from larder.machine import processes_together, usable_cores
 from larder.manifest.manifest_files import ManifestFile, ManifestWriter
 from larder.manifest.schemas import DUE, FAILURES
 from larder.manifest.sealed import StoredFile
@@ -75,11 +76,19 @@ class CopyBatch(NamedTuple):
         return f"objects {self.first_row + 1:,} to {self.first_row + self.rows:,}"
 
 
-def begin(route: Route, batch_bytes: int, due: ManifestFile) -> CopyJob:
+def begin(route: Route, runner: RunnerConfig, due: ManifestFile) -> CopyJob:
     """Put the list of due objects into the storage, where every task finds it."""
     run = secrets.token_hex(8)
     ref = put_named(route.open_root(), f"{route.place.work}due-{run}.parquet", due, "due")
-    return CopyJob(route, batch_bytes, ref, run)
+    return CopyJob(route, even_batch_bytes(route.copies, runner), ref, run)
+
+
+def even_batch_bytes(copies: Totals, runner: RunnerConfig) -> int:
+    """Return the size of as few batches as possible that leave no worker, and its limits, idle."""
+    most, object_bytes = runner.batch_bytes, -(-copies.bytes // max(1, copies.count))
+    at_once = max(1, min(runner.workers or usable_cores(), -(-copies.bytes // most)))
+    # With half an object more, unequal objects would often leave one for a batch of its own.
+    return even_share(copies.bytes, 2 * object_bytes - 1, at_once, 0, most)
 
 
 def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
@@ -89,14 +98,11 @@ def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
     if job.route.choice.engine != "native":
         ahead = runner.run(send_ahead, job)
         job = job._replace(adopt=ahead.adopt)
-    report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
+    batches = list(cut_batches(_due(job, "size_bytes"), job.batch_bytes))
+    report = merge_reports(runner.map(copy_objects, job, batches))
     if not report.failed:
         runner.progress.finish("mirror")
     return report, ahead
-
-
-def copy_batches(job: CopyJob) -> list[CopyBatch]:
-    return list(cut_batches(_due(job, "size_bytes"), job.batch_bytes))
 
 
 def _due(job: CopyJob, *columns: str, batch: CopyBatch | None = None) -> Iterator[pa.RecordBatch]:

@@ -83,7 +83,7 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     """Execute a plan, whose temporary files must still exist."""
     job, report, ahead = None, BatchReport(), SentAhead()
     if plan.sums.copies.count:
-        job = begin(plan.route, plan.settings.runner.batch_bytes, plan.due)
+        job = begin(plan.route, plan.settings.runner, plan.due)
         report, ahead = make_copies(job, runner)
     earlier = EarlierCopies(plan.verified, plan.state.record, plan.receipts, plan.unlisted_file)
     runner.progress.start("publish")

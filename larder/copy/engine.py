@@ -180,7 +180,7 @@ class _Batch:
             return
         if copy is not None:
             self._large.discard(large)
-            self._done(large.way.info, copy, moved_bytes=0 if large.moved_bytes else None)
+            self._done(large.way.info, copy, large.way.info.size_bytes if large.moved_bytes else 0)
 
     def leave(self) -> None:
         """Leave uploads in progress to the next run, or abort them; the rest are orphans."""
@@ -243,15 +243,14 @@ class _Batch:
     def _way(self, info: ObjectInfo) -> ObjectCopy:
         return ObjectCopy(self.source, info, self.target, self.prefix + info.key)
 
-    def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int | None = None) -> None:
+    def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int = 0) -> None:
         if interrupt := interrupted_by():  # copies that end after a stop are made again
             interrupt.check()
         self._copied_count += 1
         self._failing_since = math.inf
         self.copied(copy)
         self.limits.failures.succeeded()
-        size_bytes = info.size_bytes if moved_bytes is None else moved_bytes
-        self.advance(objects=1, bytes=size_bytes)
+        self.advance(objects=1, bytes=info.size_bytes - moved_bytes)
 
     def _try(self, info: ObjectInfo, step: _Work, again: _Work | None = None) -> bool:
         """Run a step; if a store fails for it, queue the step, or ``again``, and return True."""

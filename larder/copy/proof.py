@@ -133,10 +133,8 @@ def prove(
     """
     etag_is_md5 = way.target.features.etag_is_md5
     check = content.check(written, etag_is_md5=etag_is_md5, stored_as_sent=stored_as_sent)
-    if check is None and verify == "size":
-        check = "size"
-    if check:
-        return CopiedObject.of(way.info, written, content.crc32c, check)
+    if check or verify == "size":
+        return CopiedObject.of(way.info, written, content.crc32c, check or "size")
     copy = _read_copy(way, content, ready=ready)
     if copy.check:
         return copy

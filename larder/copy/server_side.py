@@ -170,8 +170,7 @@ class ServerSide:
     def _verdict(self, one: _ServerCopy, current: ObjectInfo | None) -> None:
         info, copy = one
         if current and (current.size_bytes, current.etag) == (info.size_bytes, copy.etag):
-            content = Content(known_md5(self.source, info.etag))
-            check = content.check(current, etag_is_md5=True)
+            check = Content(known_md5(self.source, info.etag)).check(current, etag_is_md5=True)
             check = check or ("etag" if copy.etag == info.etag else "size")
             self.done(info, CopiedObject.of(info, current, None, check))
             return

@@ -173,7 +173,7 @@ def _begin_mirror(plan: Plan) -> CopyJob | None:
         return None
     state = plan.source_state
     route = mirror_route(state.dataset, state.cluster, plan.copies)
-    return begin_copy(route, state.cluster.runner.batch_bytes, plan.due)
+    return begin_copy(route, state.cluster.runner, plan.due)
 
 
 def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import BATCH_SAMPLES
+from larder.budgets import even_share
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
@@ -79,15 +80,10 @@ def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     """Return the maximum bytes and samples of a batch, so that workers get equal shares."""
     runner = job.cluster.runner
     at_once = runner.workers or usable_cores()
-
-    def share(numbers: Sequence[int], least: int, most: int) -> int:
-        batches = at_once * max(1, -(-sum(numbers) // (at_once * most)))
-        # With half a shard more, so that equal shards are divided evenly.
-        return min(most, max(least, -(-sum(numbers) // batches) + max(numbers, default=0) // 2))
-
+    sizes, rows = [plan.bytes for plan in plans], [plan.rows for plan in plans]
     return (
-        share([plan.bytes for plan in plans], _LEAST_BYTES, runner.batch_bytes),
-        share([plan.rows for plan in plans], _LEAST_SAMPLES, BATCH_SAMPLES),
+        even_share(sum(sizes), max(sizes, default=0), at_once, _LEAST_BYTES, runner.batch_bytes),
+        even_share(sum(rows), max(rows, default=0), at_once, _LEAST_SAMPLES, BATCH_SAMPLES),
     )
 
 

@@ -81,7 +81,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file(reporting, prefect_se
     prefect_server.logs(run, f"{dataset} built: version {version}")
 
     batches = {
-        "copy": copy_batches(root, 200_000),
+        "copy": copy_batches(root, workers=WORKERS, batch_bytes=200_000),
         "shards": len(list(root.glob("segments/*/work/shards/*/*.parquet"))),
     }
     tasks = prefect_server.task_runs(run, sum(batches.values()) + 8)

@@ -116,7 +116,7 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         "advanced": {"settings": [SMALL[1], SMALL[3], SMALL[5]], "config_dir": "configs"},
     }
     root = reporting.storage / "larder" / name
-    copied = copy_batches(root, 600_000)
+    copied = copy_batches(root, batch_bytes=600_000)
     sharded = len(list(root.glob("segments/*/work/shards/*/*.parquet")))
     assert 3 < copied < 12
     assert 3 < sharded < 12

@@ -207,6 +207,29 @@ def test_an_upload_is_continued(request, tmp_path, kind, monkeypatch):
     assert not list(target.list("work/uploads/"))
 
 
+def test_a_part_that_is_reported_after_the_commit_is_reported_once(request, tmp_path, monkeypatch):
+    source = open_store(f"{tmp_path}/source")
+    target = bucket(request, "rclone", tmp_path, "target")
+    info = source.put("k", content(6, 23 * MIB))
+    first, ended, reported = threading.Lock(), threading.Event(), list[int]()
+    report = large_object.LargeObject._moved
+
+    def late(large: large_object.LargeObject, size_bytes: int) -> None:
+        if first.acquire(blocking=False):
+            assert ended.wait(60)
+        report(large, size_bytes)
+
+    class Noting(NullProgress):
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            reported.append(bytes)
+            if objects:
+                ended.set()
+
+    monkeypatch.setattr(large_object.LargeObject, "_moved", late)
+    assert batch(source, target, [info], limits_of(), progress=Noting()) == ()
+    assert sum(reported) == info.size_bytes
+
+
 @pytest.mark.parametrize("kind", ["rclone", *at_push("moto")])
 def test_a_record_of_an_upload_proves_nothing(request, tmp_path, kind, monkeypatch):
     monkeypatch.setattr(large_object, "RESUME_BYTES", 0)

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.copy.copy_job import cut_batches
+from larder.config.models.copy_config import RunnerConfig
+from larder.copy.copy_job import cut_batches, even_batch_bytes
 from larder.copy.copy_matches import outstanding
+from larder.jobs.results import Totals
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import whole_keys
@@ -230,3 +233,29 @@ def test_batches_cover_every_row_once(sizes, most, rows):
     for one, other in pairwise(found):
         full = one.bytes + flat[other.first_row] > most
         assert full or one.rows == rows
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers", "rows"),
+    [
+        ([128_000_000] * 8, 2, [4, 4]),
+        ([128_000_000] * 9, 2, [5, 4]),
+        ([128_000_000] * 8, 1, [4, 4]),
+        ([128_000_000] * 25, 8, [7, 7, 7, 4]),
+        ([200_000, *[100_000] * 5, 300_000] * 1_100, 2, [3_850, 3_850]),
+        ([0] * 10, 2, [10]),
+        ([0] * 9 + [5], 2, [10]),
+        ([10_000_000_000, *[100_000] * 9], 2, [1, 9]),
+        ([128_000_000] * 7, 2, [7]),
+        ([128_000_000] * 8, 16, [4, 4]),
+        ([150_000_000] * 14, 2, [4, 4, 4, 2]),
+        ([900_000_000] * 3, 2, [1, 1, 1]),
+        ([], 2, []),
+    ],
+)
+def test_concurrent_batches_of_a_copy_are_about_equal(sizes, workers, rows):
+    """Seven of eight objects had half of the memory while the other half was idle."""
+    column = pa.array(sizes, pa.int64())
+    most = even_batch_bytes(Totals(len(sizes), sum(sizes)), RunnerConfig(workers=workers))
+    found = cut_batches([pa.record_batch([column], names=["size_bytes"])], most)
+    assert [batch.rows for batch in found] == rows

@@ -8,12 +8,15 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder import store as stores
 from larder.config.models.cluster import Cluster
+from larder.config.models.copy_config import RunnerConfig
 from larder.config.models.dataset import Dataset
-from larder.copy.copy_job import cut_batches
+from larder.copy.copy_job import cut_batches, even_batch_bytes
 from larder.jobs import manifests
+from larder.jobs.results import Totals
 from larder.pipeline.settings import Settings
 from larder.samples.sample_order import objects_of
 from larder.store import open_store
@@ -59,11 +62,13 @@ def forget_manifests() -> None:
     manifests.forget()
 
 
-def copy_batches(root: Path, batch_bytes: int) -> int:
+def copy_batches(root: Path, **runner: int) -> int:
     """The number of batches in which the mirror below a dataset's root was copied, all at once."""
     (order,) = root.glob("segments/*/work/order-*.parquet")
-    objects = pa.Table.from_batches(objects_of(order))
-    return len(list(cut_batches(objects.sort_by("key").to_batches(), batch_bytes)))
+    objects = pa.Table.from_batches(objects_of(order)).sort_by("key")
+    copies = Totals(objects.num_rows, pc.sum(objects.column("size_bytes")).as_py())
+    most = even_batch_bytes(copies, RunnerConfig.model_validate(runner))
+    return len(list(cut_batches(objects.to_batches(), most)))
 
 
 def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:
