@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from larder.errors import ConfigError, StoreError
-from larder.store.buckets import register
+from larder.store.blocks import register
 
 _KINDS = ("aws-credentials", "gcp-credentials", "secret")
 

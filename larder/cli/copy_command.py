@@ -50,7 +50,7 @@ def _prune(max_delete: int | None, **flags: Any) -> Operation:
 
     places = load_copy_settings(**flags)
     compose = partial(prune, PruneSettings(places, max_delete))
-    batches = RunnerConfig(), places.storage, places.limits.memory
+    batches = RunnerConfig.model_construct(), places.storage, places.limits.memory
     return Operation(1, compose, prune_lines, prune_lines, *batches)
 
 

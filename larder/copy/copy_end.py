@@ -37,7 +37,7 @@ from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sealed import StoredFile
 from larder.manifest.sort import SortedFile, aligned, write_rows
 from larder.progress import Progress
-from larder.samples.arrow_columns import column_flags
+from larder.samples.arrow_columns import arrow_flags, column_flags
 from larder.store.base import Store
 
 
@@ -98,7 +98,7 @@ def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Itera
             keys = batch.column("key")
             last = np.ones(len(keys), np.bool_)
             last[:-1] = column_flags(pc.not_equal(keys[1:], keys[:-1]))
-            yield batch.filter(pa.array(last))
+            yield batch.filter(arrow_flags(last))
 
 
 def _over(
@@ -108,7 +108,7 @@ def _over(
     sides = Stream(OBJECTS, rows), Stream(OBJECTS, others)
     for batch, other in aligned(sides, ("key",)):
         new = places(other.column("key"), batch.column("key")) < 0
-        yield in_order(batch, other.filter(pa.array(new)))
+        yield in_order(batch, other.filter(arrow_flags(new)))
 
 
 def _gathered_failures(

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, OBJECTS
 from larder.manifest.sort import aligned, sort
-from larder.samples.arrow_columns import Flags, column_flags
+from larder.samples.arrow_columns import Flags, arrow_flags, column_flags
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
 
@@ -90,7 +90,7 @@ def uncopied(
         streams = due, listing, Stream(OBJECTS, receipts), Stream(OBJECTS, record)
         for batch, listed, *verified in aligned(streams, ("key",)):
             piece = match(batch, listed, pa.concat_batches(verified), md5=md5)
-            yield batch.filter(pa.array(~piece.same | _unreadable(piece)))
+            yield batch.filter(arrow_flags(~piece.same | _unreadable(piece)))
 
 
 def _unreadable(piece: Match) -> Flags:
@@ -124,7 +124,7 @@ def match(
         unknown = equal_values(objects, "etag", listing, "etag", place) & ~same
         same |= unknown
         rows = np.flatnonzero(unknown)
-        etags = objects.column("etag").take(pa.array(rows))
+        etags = objects.column("etag").take(_arrow_places(rows))
         same[rows] = column_flags(pc.match_substring_regex(etags, _MD5))
     same &= equal_values(objects, "size_bytes", listing, "size_bytes", place)
     return Match(objects, listing, receipts, place, receipt, same)
@@ -139,9 +139,15 @@ def places(keys: pa.Array, among: pa.Array) -> _Places:
     return at
 
 
+def _arrow_places(places: _Places) -> pa.Array:
+    """Return places as a column, null for -1; see `arrow_flags`."""
+    buffers = map(pa.py_buffer, (np.packbits(places >= 0, bitorder="little"), places))
+    return pa.Array.from_buffers(pa.int64(), len(places), list(buffers))
+
+
 def taken(rows: pa.RecordBatch, name: str, at: _Places) -> pa.Array:
     """Return the values of some rows, null for -1."""
-    return rows.column(name).take(pa.array(at, mask=at < 0))
+    return rows.column(name).take(_arrow_places(at))
 
 
 def equal_values(
@@ -219,20 +225,20 @@ def _of_piece(
     due = ~same
     skipped = np.zeros_like(due) if markers else due & _are_markers(piece.objects)
     due &= ~skipped
-    kept = _same_rows(piece).filter(pa.array(same))
+    kept = _same_rows(piece).filter(arrow_flags(same))
     alone = np.flatnonzero(places(piece.listing.column("key"), piece.objects.column("key")) < 0)
     mine, of_mine = _ours(piece, alone)
     others = np.delete(alone, of_mine)
-    left = piece.receipts.take(pa.array(mine))
+    left = piece.receipts.take(_arrow_places(mine))
     gone = selected(left.column("key"))
     return Outstanding(
-        due=piece.objects.filter(pa.array(due)),
+        due=piece.objects.filter(arrow_flags(due)),
         replaced=int(np.sum(piece.place[due] >= 0)),
         same=kept,
-        gone=left.filter(pa.array(gone)),
-        wanted=in_order(kept, left.filter(pa.array(~gone))),
+        gone=left.filter(arrow_flags(gone)),
+        wanted=in_order(kept, left.filter(arrow_flags(~gone))),
         unrecorded=int(np.sum(piece.receipt[same] < unread) + np.sum(mine < unread)),
-        others=int(np.sum(selected(piece.listing.column("key").take(pa.array(others))))),
+        others=int(np.sum(selected(piece.listing.column("key").take(_arrow_places(others))))),
         markers=int(np.sum(skipped)),
     )
 
@@ -274,7 +280,7 @@ def _same_rows(piece: Match) -> pa.RecordBatch:
 
 def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
     """Return the receipts of listed rows that copies wrote, and their places in ``alone``."""
-    rows = piece.listing.take(pa.array(alone))
+    rows = piece.listing.take(_arrow_places(alone))
     at = places(piece.receipts.column("key"), rows.column("key"))
     fitting = np.flatnonzero(
         equal_values(piece.receipts, "mirror_etag", rows, "etag", at)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,8 +63,7 @@ class CopySums:
         self.unrecorded += piece.unrecorded
 
 
-@dataclass(frozen=True, slots=True)
-class CopyPlan:
+class CopyPlan(NamedTuple):
     """Everything that a copy would do.
 
     ``listed`` are the selected objects at the source, and ``due`` the objects to copy (schema DUE).
@@ -149,7 +149,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
         unlisted=BatchReport.of(failures),
         unlisted_file=writer.file if failures.count else None,
     )
-    return plan if plan.current else replace(plan, settings=_located(settings, state))
+    return plan if plan.current else plan._replace(settings=_located(settings, state))
 
 
 def _located(settings: CopySettings, state: CopyState) -> CopySettings:

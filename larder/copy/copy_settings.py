@@ -34,8 +34,8 @@ class CopyPlaces(Model):
 
     source: Source = Field(description="where the data lives")
     storage: Location = Field(description="where it is copied to")
-    copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
-    runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")
+    copy_: CopyConfig = Field(CopyConfig.model_construct(), alias="copy", description="how to copy")
+    runner: RunnerConfig = Field(RunnerConfig.model_construct(), description="what runs batches")
 
     @model_validator(mode="after")
     def _whole_objects(self) -> Self:

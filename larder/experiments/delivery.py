@@ -119,8 +119,7 @@ def _check_paths(paths: Iterable[str]) -> None:
             raise DamageError("damage.manifest", message, where=path, hint=MAKE_AGAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRequest:
+class ConfigRequest(NamedTuple):
     """A version whose config is made from a template; ``where`` names the template in errors."""
 
     template: dict[str, Any]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from larder.errors import ConfigError
 from larder.readers.schedule import invalid, whole
@@ -58,8 +57,7 @@ def _emitted() -> Mapping[str, Any]:
 SECTION: Final = "data_layer"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """A trial of Determined, after ``batches`` batches; all ranks together have ``batch_size``."""
 
     id: str

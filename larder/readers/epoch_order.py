@@ -16,7 +16,7 @@ import heapq
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -117,7 +117,6 @@ class Order(Protocol):
         """Return the numbers of the samples at the positions from ``start`` to ``stop``."""
 
 
-@dataclass(frozen=True, slots=True)
 class Sequential:
     """The order of the samples in the version."""
 
@@ -253,8 +252,7 @@ class Window:
         return _starts(lengths[shards]), _starts(lengths)[shards]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """Order of given draws."""
 
     order: Order
@@ -264,8 +262,7 @@ class Chosen:
         return self.draws[self.order.numbers(start, stop)]
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
+class Division(NamedTuple):
     """Division of an epoch into batches, and of each batch among the ranks.
 
     ``even`` is the use of leftover samples that fill no batch, as in `larder.Batches`.

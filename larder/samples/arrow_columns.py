@@ -1,4 +1,4 @@
-"""Arrow columns as Python values, by way of numpy.
+"""Arrow columns as Python values and the reverse, by way of numpy.
 
 ``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
 """
@@ -26,6 +26,14 @@ def column_flags(column: pa.Array) -> Flags:
     """Return the values of a boolean column without nulls."""
     flags: Flags = column.to_numpy(zero_copy_only=False)
     return flags
+
+
+def arrow_flags(flags: Flags) -> pa.Array:
+    """Return flags as a column; ``pa.array`` would import ``numpy.ma`` and take longer."""
+    import pyarrow as pa  # readers do without it
+
+    bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, bits])
 
 
 FROM_PREVIOUS = ("packed", "bad")

@@ -18,7 +18,7 @@ from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
-from larder.samples.arrow_columns import Flags
+from larder.samples.arrow_columns import Flags, arrow_flags
 from larder.source.selection import KeyRule, without_own
 from larder.source.unfit import ARCHIVED, archived_of
 from larder.store.base import ObjectInfo, Readable
@@ -115,9 +115,9 @@ class Inventory(Listing):
 def parted(batch: pa.RecordBatch, wanted: Flags, others: LeftOut) -> tuple[pa.RecordBatch, LeftOut]:
     if wanted.all():
         return batch, others
-    unwanted = batch.column("key").filter(pa.array(~wanted))
+    unwanted = batch.column("key").filter(arrow_flags(~wanted))
     first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
-    return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
+    return batch.filter(arrow_flags(wanted)), others.and_more(first, len(unwanted))
 
 
 Written = TypeVar("Written")

@@ -2,7 +2,7 @@
 
 - `base` is the contract, with `keys` and `etags`; `local`, `s3` and `gcs` implement it.
 - `http` has the connections and `calls` interprets the answers. `buckets` is shared by the S3 and
-  GCS stores, such as their accounts.
+  GCS stores, such as their accounts; `blocks` has credentials that are kept elsewhere.
 - `delegate` is the base of wrapping stores: `retry`, the only place that repeats calls; `throttle`,
   which limits bytes per second; and `derived`, which reads listed ranges of objects.
 - `interrupt` ends the waits of a stopped run; `permissions` names a missing permission.

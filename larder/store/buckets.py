@@ -3,9 +3,6 @@
 All stores of a process share the accounts at servers, because finding credentials and connecting
 take long. Accounts are looked up again if the environment changes. A forked child makes its own:
 connections cannot be shared, and another thread may have held a lock during the fork.
-
-Credentials may be kept elsewhere, such as in Prefect's blocks. Callers `register` a loader for each
-kind of block; the flows do so for Prefect (`tasks.blocks`).
 """
 
 from __future__ import annotations
@@ -15,17 +12,17 @@ import re
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from larder.config.urls import Access, environment_endpoint
 from larder.disk import disk_errors
-from larder.errors import ConfigError, StoreError
+from larder.errors import StoreError
 from larder.forking import lock_of_process
 from larder.store.base import (
     AHEAD,
@@ -150,59 +147,6 @@ class RenewedKeys(Generic[T]):
                     self._keys = (keys,)
                 self._until_seconds = time.monotonic() + valid_seconds / 2
             return self._keys
-
-
-Loader = Callable[[str], Mapping[str, Any]]
-"""Loader of the block with a name; raises ConfigError if there is none."""
-
-_NAMES = (
-    ("aws_access_key_id", "access_key_id"),
-    ("aws_secret_access_key", "secret_access_key"),
-    ("aws_session_token", "session_token"),
-)
-
-_lock = lock_of_process()
-_loaders: dict[str, Loader] = {}
-
-
-def register(kind: str, loader: Loader) -> None:
-    """Register or replace the loader of a kind of block. Any thread may call the loader."""
-    with _lock:
-        _loaders[kind] = loader
-
-
-def load(block: str) -> Mapping[str, Any]:
-    """Load a block ``KIND/NAME`` with its secrets; raise ``config.block`` if there is none."""
-    kind, _, name = block.partition("/")
-    with _lock:
-        loader = _loaders.get(kind)
-    if loader is None:
-        raise ConfigError(
-            "config.block",
-            "blocks are kept by Prefect, which this command does without",
-            where=f"block {block}",
-            hint="run it as python -m flows.NAME with PREFECT_API_URL set, or name a profile",
-        )
-    return loader(name)
-
-
-def aws_keys(block: str) -> tuple[str, str, str]:
-    """Load access key, secret and session token ("" if none) from a block ``KIND/NAME``."""
-    content = load(block)
-    key, secret, token = (_text(content, names) for names in _NAMES)
-    together, message = key + secret + token, ""
-    if not (key and secret):
-        message = "the block has no access_key_id and secret_access_key"
-    elif not (together.isascii() and together.isprintable()):
-        message = "the block has keys with a line break or another invalid character"
-    if message:
-        raise ConfigError("config.block", message, where=f"block {block}")
-    return key, secret, token
-
-
-def _text(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    value = next((content[name] for name in names if content.get(name)), "")
-    return value if isinstance(value, str) else ""
 
 
 PART_BYTES = 16 << 20

@@ -17,6 +17,7 @@ NOT_NEEDED = {
     "larder.pipeline.planned_build larder.samples.sample_order larder.source.expand "
     "larder.source.reports",
     "larder.copy.copy_job": "duckdb pyarrow.compute ruamel larder.copy.copy_end larder.source",
+    "tasks.blocks": "prefect pycurl pyarrow",
     "larder.segments.shard": "duckdb lmdb ruamel larder.copy.copy_job larder.samples.sample_order",
 }
 """Modules of commands, of a run with nothing to do, and of processes that copy and pack."""
@@ -35,7 +36,31 @@ def test_a_start_imports_no_module_that_only_other_work_needs(module):
 def test_importing_the_models_builds_no_validator():
     script = """
 from larder.config.models import cluster, dataset
+from larder.copy import copy_settings
 from larder.config.models.field_types import Model
 print([model.__name__ for model in Model.__subclasses__() if model.__pydantic_complete__])
 """
     assert run_python("-c", script).stdout == "[]\n"
+
+
+COPIED = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+sys.argv[1:] = ["copy", *sys.argv[1:], "--quiet", "--set", "source.exclude=*.tmp"]
+from larder.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.push
+def test_a_copy_of_few_files_imports_no_module_that_it_can_do_without(tmp_path):
+    source, storage = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    for name in ("a", "b.tmp"):
+        (source / name).write_bytes(b"1")
+    loaded = set(run_python("-c", COPIED, source, storage).stderr.split())
+    assert (storage / "a").exists()
+    assert not (storage / "b.tmp").exists()
+    needless = {"botocore", "duckdb", "numpy.ma", "pickletools", "pycurl", "rich", "ruamel"}
+    assert "pyarrow" in loaded
+    assert not loaded & needless

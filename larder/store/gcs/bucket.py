@@ -26,14 +26,8 @@ from larder.config.urls import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.packages import install_hint
 from larder.store.base import Buffer
-from larder.store.buckets import (
-    Bucket,
-    RenewedKeys,
-    SharedAccounts,
-    connections,
-    load,
-    server_endpoint,
-)
+from larder.store.blocks import load
+from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections, server_endpoint
 from larder.store.calls import Call, connection_errors
 from larder.store.gcs.answers import CREDENTIALS_HINT, gcs_error
 from larder.store.http import Answer

@@ -15,7 +15,8 @@ from typing import Any
 
 from larder.config.urls import Access, check_endpoint, check_region, s3_server, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
-from larder.store.buckets import aws_keys, server_endpoint
+from larder.store.blocks import aws_keys
+from larder.store.buckets import server_endpoint
 from larder.store.http import trusted_certificates
 from larder.store.s3.answers import CREDENTIALS_HINT
 from larder.store.s3.sign import Keys

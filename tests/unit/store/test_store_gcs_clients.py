@@ -12,7 +12,7 @@ from google.auth.credentials import AnonymousCredentials, Credentials
 
 from larder.errors import RetryableError, StoreError
 from larder.store import Access, Store, open_store
-from larder.store.buckets import register
+from larder.store.blocks import register
 from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, shared_account
 from tests.support.errors import larder_error
 from tests.support.fake_gcs import FakeGcs, gcs_refusal

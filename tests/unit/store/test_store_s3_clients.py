@@ -11,7 +11,8 @@ from scripted_s3 import Say, Script, scripted_s3
 from larder.config.urls import Access
 from larder.errors import RetryableError, StoreError
 from larder.store import Store, open_store
-from larder.store.buckets import RenewedKeys, load, register
+from larder.store.blocks import load, register
+from larder.store.buckets import RenewedKeys
 from larder.store.calls import RefusedKeysError
 from larder.store.s3.bucket import S3Account, shared_account
 from tests.support.errors import larder_error
