@@ -88,7 +88,7 @@ class SplitSamples(Sequence[Sample]):
         self._access = access
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
-        self._checked: dict[Exts | None, _Flags] = {}
+        self._checked: dict[Exts | None, Array] = {}
         self._kept = kept
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
@@ -320,29 +320,27 @@ class SplitSamples(Sequence[Sample]):
     def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         """Read samples in ascending order."""
         threads = _process(os.getpid())
-        read_all = partial(self._read_shard, exts)
+        read_all = partial(self._read_shard, exts, self._with_shard)
         with self._access.cleaned_errors(self._version.id):
             lots = [
                 segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
                 for segment, inside, every in self._segments_of(numbers)
             ]
-            spans = [span for lot in lots for span in lot.spans()]
+            spans = [span for lot in lots for span in lot.spans(THREADS * self.has_shards_local)]
             list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
             samples = [sample for lot in lots for sample in lot.finish(read_all)]
         if self._check == "once":
-            self._checked_of(exts).set(numbers)
+            self._checked_of(exts)[numbers] = True
         return samples
 
     def _unchecked(self, numbers: Array, exts: Exts | None) -> Array:
-        if self._kept is not None and self._check == "once":
-            return np.zeros(len(numbers), np.bool_)
-        if self._check == "once":
-            return ~self._checked_of(exts).get(numbers)
+        if self._check == "once" and self._kept is None:
+            return ~self._checked_of(exts)[numbers]
         return np.full(len(numbers), self._check == "always")
 
-    def _checked_of(self, exts: Exts | None) -> _Flags:
-        """Return the flags of samples whose parts with these extensions were compared."""
-        return self._checked.setdefault(exts, _Flags(len(self)))
+    def _checked_of(self, exts: Exts | None) -> Array:
+        """Return for each sample whether its parts with these extensions were compared."""
+        return self._checked.setdefault(exts, np.zeros(len(self), np.bool_))
 
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
@@ -404,15 +402,11 @@ class SplitSamples(Sequence[Sample]):
         return len(numbers) > 1 and not any(self._is_readable(segment, one) for one in numbers)
 
     def _is_readable(self, segment: LiveSamples, number: int) -> bool:
-        def read(segment: LiveSamples, name: str, samples: Sequence[IndexedSample]) -> Any:
-            reading = partial(self._read_opened, segment.document, samples, None)
-            return self._read_copy(segment, name, reading)
-
         lot = segment.locate(np.array([number]), np.ones(1, np.bool_), map)
         try:
             for span in lot.spans():
                 self._read_copy(segment, span.shard, span.read)
-            list(lot.finish(read))
+            list(lot.finish(partial(self._read_shard, None, self._read_copy)))
         except DamageError:
             return False
         return True
@@ -420,13 +414,13 @@ class SplitSamples(Sequence[Sample]):
     def _read_shard(
         self,
         exts: Exts | None,
+        read: Callable[..., list[dict[str, bytes]]],
         segment: LiveSamples,
         name: str,
         samples: Sequence[IndexedSample],
     ) -> list[dict[str, bytes]]:
         """Read the parts of a shard's samples, in the shard's order, with the format's reader."""
-        reading = partial(self._read_opened, segment.document, samples, exts)
-        return self._with_shard(segment, name, reading)
+        return read(segment, name, partial(self._read_opened, segment.document, samples, exts))
 
     def _read_opened(
         self,
@@ -451,20 +445,6 @@ class SplitSamples(Sequence[Sample]):
         return contents
 
 
-class _Flags:
-    """A bit for each of many samples."""
-
-    def __init__(self, count: int) -> None:
-        self._bits = np.zeros(count // 8 + 1, np.uint8)
-
-    def get(self, numbers: Array) -> Array:
-        flags: Array = (self._bits[numbers >> 3] >> (numbers & 7) & 1).astype(np.bool_)
-        return flags
-
-    def set(self, numbers: Array) -> None:
-        np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
-
-
 class _ProcessThreads:
     """Threads and lock of a process, which a forked child cannot use."""
 
@@ -479,10 +459,8 @@ class _ProcessThreads:
         return self._threads.map(stopped_with_caller(function), items)
 
 
-@lru_cache(1)
-def _process(pid: int) -> _ProcessThreads:
-    """Return the threads of this process, which start when needed."""
-    return _ProcessThreads(pid)
+_process = lru_cache(1)(_ProcessThreads)
+"""Returns the threads of this process, which start when needed."""
 
 
 def _parts(sample: IndexedSample, exts: Exts | None) -> list[IndexedPart] | None:

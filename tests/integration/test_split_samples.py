@@ -19,6 +19,7 @@ from required import at_night, at_push
 import larder
 from larder import Choice, Reading
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError
+from larder.readers import segment
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.split import SplitSamples
@@ -38,6 +39,12 @@ FIELDS: dict[str, Any] = {
     "shards": {"samples_per_shard": 3},
     "growth": {"removals": "omit"},
 }
+
+
+@pytest.fixture(autouse=True, params=[0, 1 << 30], ids=["each part", "in pieces"])
+def exact_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of files are read one by one, or cut out of pieces."""
+    monkeypatch.setattr(segment, "_EXACT_BYTES", request.param)
 
 
 def blobs() -> dict[str, bytes]:
@@ -195,7 +202,24 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
             numbered(other)
 
 
-def test_what_a_store_answers_wrongly_once_is_read_again(lab):
+def test_a_shard_that_is_cut_short_or_gone_is_damage(tmp_path):
+    lab = grown(tmp_path)
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    content = path.read_bytes()
+    for left in (len(content) // 2, 0):
+        os.truncate(path, left)
+        with larder_error("damage.digest"):
+            numbered(data_of(lab).samples_of("train"))
+    path.unlink()
+    with larder_error("object.missing"):
+        numbered(data_of(lab).samples_of("train"))
+    os.mkfifo(path)
+    with larder_error("object.missing"):
+        numbered(data_of(lab).samples_of("train"))
+
+
+def test_what_a_store_answers_wrongly_once_is_read_again(lab, monkeypatch):
+    monkeypatch.setattr(segment, "_EXACT_BYTES", 1 << 30)  # else the files are read by path
     samples = data_of(lab).samples_of("train")
     before = numbered(samples)
     store, segments, starts = samples._parts
