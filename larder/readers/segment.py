@@ -28,6 +28,7 @@ from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.interrupt import check_wait
 from larder.store.local.files import file_etag
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument
@@ -178,6 +179,7 @@ class Span(NamedTuple):
             if self.stop > status.st_size:  # a length in the index may be more than memory has
                 return ""
             for _, offset, length, number in self.ranges:
+                check_wait()
                 data = os.pread(file.fileno(), length, offset)
                 if len(data) < length:
                     return ""
@@ -223,12 +225,13 @@ class LocatedSamples:
             where = self.live.shard_key(name)
             raise DamageError("damage.manifest", "the index has a part in another", where=where)
         ranges = map(PartRange, *(each.tolist() for each in (shards[order], *places, numbers)))
-        index = self.live.index
-        is_exact = threads > 0 and places[1].sum() >= _EXACT_BYTES * len(numbers)
+        size_bytes = int(places[1].sum())
+        is_exact = threads > 0 and size_bytes >= _EXACT_BYTES * len(numbers)
+        most = -(-len(numbers) // max(1, threads, size_bytes // SPAN_BYTES))
         for shard, group in groupby(ranges, key=itemgetter(0)):
-            exact = iter(lambda: list(islice(group, -(-len(numbers) // threads))), [])  # noqa: B023
+            exact = iter(lambda: list(islice(group, most)), [])  # noqa: B023
             for span in exact if is_exact else spans(group, SPAN_BYTES):
-                yield Span(self, index.names[shard], span, is_exact)
+                yield Span(self, self.live.index.names[shard], span, is_exact)
 
     def put(self, number: int, data: bytes, url: str) -> None:
         """Take the content of a part; raise ``damage.record`` if its checksum differs."""

@@ -1,5 +1,6 @@
 """Samples by number: in every format, of versions that grew, from a directory and from a bucket."""
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -232,6 +233,41 @@ def test_what_a_store_answers_wrongly_once_is_read_again(lab, monkeypatch):
         with pytest.raises(LarderError):
             numbered(samples)
         faulty.clear()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [("flipped", "always"), ("cut", "never"), (errno.EIO, "never"), (errno.ESTALE, "never")],
+)
+def test_what_a_disk_answers_wrongly_once_is_read_again(lab, monkeypatch, wrong, check):
+    samples = data_of(lab).samples_of("train", check=check)
+    before, pread, faults = numbered(samples), os.pread, [wrong]
+
+    def answer(file: int, *arguments: int) -> bytes:
+        data = pread(file, *arguments)
+        if os.readlink(f"/proc/self/fd/{file}").endswith(".tar"):
+            with suppress(IndexError):  # another thread had the fault
+                fault = faults.pop()
+                if isinstance(fault, int):
+                    raise OSError(fault, os.strerror(fault))
+                return data[:-1] if fault == "cut" else bytes([data[0] ^ 1]) + data[1:]
+        return data
+
+    monkeypatch.setattr(os, "pread", answer)
+    assert numbered(samples) == before
+    assert not faults
+
+
+@pytest.mark.parametrize("check", ["once", "never"])
+def test_a_shard_that_was_replaced_since_is_refused_where_its_parts_are_not_compared(
+    tmp_path, check
+):
+    lab = grown(tmp_path)
+    samples = data_of(lab).samples_of("train", check=check)
+    numbered(samples)
+    os.utime(lab.files("segments/*/shards/train/*.tar")[0])
+    with larder_error("damage.digest"):
+        numbered(samples)
 
 
 @pytest.mark.push
