@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -88,7 +89,8 @@ class SplitSamples(Sequence[Sample]):
         self._access = access
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
-        self._checked: dict[Exts | None, Array] = {}
+        # Whether each sample's parts were compared, by the extensions that were read.
+        self._checked = defaultdict[Exts | None, Array](partial(np.zeros, len(self), np.bool_))
         self._kept = kept
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
@@ -273,8 +275,8 @@ class SplitSamples(Sequence[Sample]):
                 yield from shard.files
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        return state | {"_loaded": None, "_open": None, "_checked": {}}
+        unchecked = defaultdict[Exts | None, Array](self._checked.default_factory)
+        return self.__dict__ | {"_loaded": None, "_open": None, "_checked": unchecked}
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
@@ -330,17 +332,13 @@ class SplitSamples(Sequence[Sample]):
             list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
             samples = [sample for lot in lots for sample in lot.finish(read_all)]
         if self._check == "once":
-            self._checked_of(exts)[numbers] = True
+            self._checked[exts][numbers] = True
         return samples
 
     def _unchecked(self, numbers: Array, exts: Exts | None) -> Array:
         if self._check == "once" and self._kept is None:
-            return ~self._checked_of(exts)[numbers]
+            return ~self._checked[exts][numbers]
         return np.full(len(numbers), self._check == "always")
-
-    def _checked_of(self, exts: Exts | None) -> Array:
-        """Return for each sample whether its parts with these extensions were compared."""
-        return self._checked.setdefault(exts, np.zeros(len(self), np.bool_))
 
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
