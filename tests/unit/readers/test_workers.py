@@ -240,6 +240,25 @@ def failing_softly(value):
     raise ValueError(value)
 
 
+def test_samples_that_are_left_out_do_not_keep_their_batch(monkeypatch):
+    errors = []
+
+    class OddError(Exception):
+        def __init__(self, value):
+            errors.append(weakref.ref(self))
+
+    def odd(value):
+        if int(value) % 3 == 0:
+            raise OddError(value)
+        return value
+
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 1)
+    with gc_off():
+        assert len(list(made(0, odd, on_error="skip"))) == sum(SHARDS) / 8
+        assert len(errors) > 100
+        assert not [each for each in errors if each() is not None]
+
+
 @contextmanager
 def gc_off():
     gc.collect()
