@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
 from larder.samples.image_parts import decoding
 from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT
+from larder.store.interrupt import Interrupt, interrupted_by
 
 Batch = dict[str, Any]
 """Values by name: an array or a list, with one value for each sample.
@@ -195,24 +196,40 @@ class Decoding:
             for name, parts in columns.items()
             if len(parts) != 1 or self._decodes(parts[0]) or name in self.transforms
         }
-        mapping = None
         if self.map is not None:
             made = {}
-            draws = draws or Draws(0, 0, np.arange(count))
-            column = partial(_Column, count, empty)
-            mapping = partial(self._map_row, batch, columns, made, column, draws)
         elif not made and self.columns is None:
             return batch
+        drawn = draws or Draws(0, 0, np.arange(count))
+        new_column = partial(_Column, count, empty)
+        interrupt = interrupted_by() or Interrupt()
+        errors: dict[int, Exception] = {}
+
+        def row(number: int) -> None:
+            """Decode a sample, or note its error: the batch may do without the sample.
+
+            An error is raised only when no thread writes to the arrays any more.
+            """
+            try:
+                interrupt.check()
+                if self.map is not None:
+                    self._map_row(batch, columns, made, new_column, drawn, number)
+                else:
+                    for name, column in made.items():
+                        column.put(number, self._value(batch, name, columns[name], number))
+            except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
+                errors[number] = error
+
         threads = max(1, _cores() // _processes)
-        mapped = map if threads == 1 else _pool(os.getpid(), threads).map
-        row = partial(self._decode_row, batch, columns, made, mapping)
-        errors = list(mapped(row, range(count)))
-        for number, error in enumerate(errors):
-            if error is not None:
-                if on_error is None or not isinstance(error, ObjectError):
-                    raise error
-                on_error(number, error)
-        kept = [n for n, error in enumerate(errors) if error is None] if any(errors) else None
+        try:
+            list((map if threads == 1 else _pool(os.getpid(), threads).map)(row, range(count)))
+            for number in sorted(errors):
+                if on_error is None or not isinstance(errors[number], ObjectError):
+                    raise errors[number]
+                on_error(number, cast(ObjectError, errors[number]))
+            kept = [n for n in range(count) if n not in errors] if errors else None
+        finally:
+            errors.clear()  # else they keep this frame, and with it the batch
         return {
             name: made[name].values(kept) if name in made else chosen(batch[columns[name][0]], kept)
             for name in (columns if self.map is None else made)
@@ -230,28 +247,6 @@ class Decoding:
         if isinstance(self.images, bool):
             return self.images and self.decoders.is_image(part_ext(part))
         return part in self.images
-
-    def _decode_row(
-        self,
-        batch: Batch,
-        columns: _Parts,
-        made: Mapping[str, _Column],
-        mapping: Callable[[int], None] | None,
-        number: int,
-    ) -> Exception | None:
-        """Decode a sample; return its error, because the batch may do without the sample.
-
-        The error is raised only when no thread writes to the arrays any more.
-        """
-        try:
-            if mapping is not None:
-                mapping(number)
-            else:
-                for name, column in made.items():
-                    column.put(number, self._value(batch, name, columns[name], number))
-        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
-            return error
-        return None
 
     def _map_row(
         self,
@@ -387,10 +382,8 @@ def share_cores(processes: int) -> None:
     _processes = processes
 
 
-@cache
-def _cores() -> int:
-    """Count the cores of this process once: counting reads a dozen files, too many per batch."""
-    return usable_cores()
+_cores = cache(usable_cores)
+"""Counts the cores of this process once: counting reads a dozen files, too many per batch."""
 
 
 @cache

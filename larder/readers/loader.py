@@ -504,7 +504,7 @@ class Loader:
             if self._source.is_decoded:  # nothing is read before a batch is made
                 yield from ([share] for share in shares)
                 continue
-            sizes = [self._bytes(share) for share in shares]
+            sizes = [self._source.stored_bytes(each % schedule.samples).sum() for each in shares]
             while shares:
                 fitting = int(np.searchsorted(np.cumsum(sizes), limit, "right"))
                 count = max(1, min(fitting, most))
@@ -521,9 +521,6 @@ class Loader:
             orders = kept | {epoch: self._schedule.order(epoch, self._index)}
             self._ordered = self._schedule, orders
         return orders[epoch]
-
-    def _bytes(self, share: Numbers) -> int:
-        return int(self._source.stored_bytes(share % self._schedule.samples).sum())
 
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:
@@ -595,12 +592,13 @@ class Loader:
             on_error = None if self._on_error == "raise" else errors.__setitem__
             batch = self._decode(batch, on_error, draws, empty)
             if len(errors) == len(numbers):
-                raise errors[max(errors)]
+                raise errors.pop(max(errors))
             if errors:
                 batch = _filled(batch, len(numbers) - len(errors), len(numbers))
         if self._collate is not None:
             batch = self._collate(rows_of(batch))
-        undecoded = (Failure.of(error.where, error) for error in errors.values())
+        undecoded = [Failure.of(error.where, error) for error in errors.values()]
+        errors.clear()  # which keep this frame
         return LoadedBatch(batch, [*ahead.skipped, *undecoded])
 
 

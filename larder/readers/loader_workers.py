@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -27,14 +28,15 @@ from larder.jobs.processes import Process
 from larder.readers.batch_decoding import Empty
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.schedule import invalid
-from larder.readers.slots import Array, SharedMemory, SlotLayout, SlotWriter, read_value
+from larder.readers.slots import SharedMemory, SlotLayout, SlotWriter, read_value
+from larder.store.interrupt import Interrupt
 
 _SLOTS = 3
 """Slots of a process for an iteration: one is written, one waits, one is used."""
 
 MOST_WORKERS = 1_024
 _MOST_LOADERS = 16
-_CLOSED = 512
+_ENDED = 512
 
 _HINT = "if memory is short, give the loader fewer workers; go on from the last state"
 
@@ -67,7 +69,7 @@ class LoadedBatch(NamedTuple):
 
 _loaders: dict[int, Any] = {}
 _streams: dict[int, Generator[Callable[[Empty], LoadedBatch]]] = {}
-_memories: dict[int, SharedMemory] = {}
+_memory = cache(SharedMemory)
 
 
 def begin(stream: int, owner: int, sent: _SentLoader | None, steps: range) -> None:
@@ -97,15 +99,14 @@ def begin(stream: int, owner: int, sent: _SentLoader | None, steps: range) -> No
 
 def make(stream: int, descriptor: int, number: int) -> SlotLayout | None:
     """Write the next batch of an iteration to a slot; None if it failed or has ended."""
-    if descriptor not in _memories:
-        _memories[descriptor] = SharedMemory(descriptor)
-    memory = _memories[descriptor]
-    if stream not in _streams or _closed(memory)[stream % _CLOSED] == stream:
+    memory = _memory(descriptor)
+    iteration_end = _End(memory, stream)
+    if stream not in _streams or iteration_end.stopped:
         return None
     try:
-        made = next(_streams[stream])
-        writer = SlotWriter(memory, number)
-        return writer.write(made(writer.empty))
+        with iteration_end.active():
+            made, writer = next(_streams[stream]), SlotWriter(memory, number)
+            return writer.write(made(writer.empty))
     except BaseException:
         end(stream)
         raise
@@ -117,9 +118,20 @@ def end(stream: int) -> None:
         _streams.pop(stream).close()
 
 
-def _closed(memory: SharedMemory) -> Array:
-    """Return the last ended iterations, for calls that were submitted before the end."""
-    return memory.slot(0, 1)[: _CLOSED * 8].view(np.int64)
+class _End(Interrupt):
+    """The end of an iteration: the parent stops it, also in the middle of a batch."""
+
+    def __init__(self, memory: SharedMemory, stream: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._ended = memory.slot(0, 1)[: _ENDED * 8].view(np.int64)
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._ended[self._stream % _ENDED] == self._stream)
+
+    def stop(self) -> None:
+        self._ended[self._stream % _ENDED] = self._stream
 
 
 # In the process that trains.
@@ -229,7 +241,7 @@ class _Worker:
         """
         if self._is_over:
             return
-        _closed(self.memory)[lane.stream % _CLOSED] = lane.stream
+        _End(self.memory, lane.stream).stop()
         self._closing.append(lane)
         if not self._lock.locked():
             with self.locked():

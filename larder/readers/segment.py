@@ -7,15 +7,18 @@ with one request. Other parts, such as all parts in Parquet, need the format's r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 
+from larder.disk import open_regular
 from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.manifest.sealed import StoredFile
@@ -23,7 +26,10 @@ from larder.readers.numbers import Array
 from larder.samples.indexed import IndexedSample, Sample
 from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
+from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.interrupt import check_wait
+from larder.store.local.files import file_etag
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument
 from larder.versions.index import (
@@ -38,6 +44,9 @@ from larder.versions.omitted import Omitted
 
 SPAN_BYTES = 8 << 20
 """Most bytes of one request, unless a part is larger."""
+
+_EXACT_BYTES = 16 << 10
+"""Mean length from which parts of a file are read one by one: a call costs less than a copy."""
 
 Exts = frozenset[str]
 """Extensions of the parts to read."""
@@ -138,11 +147,12 @@ class PartRange(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Ranges of a shard, read with one request."""
+    """Ranges of a shard, read with one request, or each by itself from one opened file."""
 
     samples: LocatedSamples
     shard: str
     ranges: Sequence[PartRange]
+    is_exact: bool
 
     @property
     def stop(self) -> int:
@@ -151,11 +161,30 @@ class Span(NamedTuple):
     def read(self, store: Store, key: str) -> str:
         """Read the parts from the shard or a copy; return the etag."""
         samples = self.samples
+        if self.is_exact:
+            with suppress(OSError):  # the reader below finds it again, and names it
+                if etag := self._read_file(store, key):
+                    return etag
         with RangeReader(store, key, self.stop) as reader:
             for part in self.ranges:
                 data = reader.read_range(part.offset, part.length) if part.length else b""
                 samples.put(part.number, data, reader.url)
             return reader.etag
+
+    def _read_file(self, store: Store, key: str) -> str:
+        """Read each part of a file by itself; return the etag, or "" if the file ends too early."""
+        url, path = object_url(store.url, key), local_path(store, key)
+        with open(path, "rb", 0, opener=open_regular) as file:
+            status = os.fstat(file.fileno())
+            if self.stop > status.st_size:  # a length in the index may be more than memory has
+                return ""
+            for _, offset, length, number in self.ranges:
+                check_wait()
+                data = os.pread(file.fileno(), length, offset)
+                if len(data) < length:
+                    return ""
+                self.samples.put(number, data, url)
+            return file_etag(status)
 
 
 @dataclass(eq=False)
@@ -177,8 +206,11 @@ class LocatedSamples:
         self._crc32c = parts["crc32c"].tolist()
         self._in_ranges = self._of_ranges()
 
-    def spans(self) -> Iterator[Span]:
-        """Yield the spans to read for samples whose parts are ranges of their shards."""
+    def spans(self, threads: int = 0) -> Iterator[Span]:
+        """Yield the spans to read for samples whose parts are ranges of their shards.
+
+        ``threads`` is the number of threads that read files; 0 if the shards may be in a bucket.
+        """
         parts = self.places.parts
         owners = self.places.owners
         numbers = np.flatnonzero((parts["offset"] != NONE) & self._in_ranges[owners])
@@ -193,10 +225,13 @@ class LocatedSamples:
             where = self.live.shard_key(name)
             raise DamageError("damage.manifest", "the index has a part in another", where=where)
         ranges = map(PartRange, *(each.tolist() for each in (shards[order], *places, numbers)))
-        index = self.live.index
+        size_bytes = int(places[1].sum())
+        is_exact = threads > 0 and size_bytes >= _EXACT_BYTES * len(numbers)
+        most = -(-len(numbers) // max(1, threads, size_bytes // SPAN_BYTES))
         for shard, group in groupby(ranges, key=itemgetter(0)):
-            for span in spans(group, SPAN_BYTES):
-                yield Span(self, index.names[shard], span)
+            exact = iter(lambda: list(islice(group, most)), [])  # noqa: B023
+            for span in exact if is_exact else spans(group, SPAN_BYTES):
+                yield Span(self, self.live.index.names[shard], span, is_exact)
 
     def put(self, number: int, data: bytes, url: str) -> None:
         """Take the content of a part; raise ``damage.record`` if its checksum differs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -88,7 +89,8 @@ class SplitSamples(Sequence[Sample]):
         self._access = access
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
-        self._checked: dict[Exts | None, _Flags] = {}
+        # Whether each sample's parts were compared, by the extensions that were read.
+        self._checked = defaultdict[Exts | None, Array](partial(np.zeros, len(self), np.bool_))
         self._kept = kept
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
@@ -273,8 +275,8 @@ class SplitSamples(Sequence[Sample]):
                 yield from shard.files
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        return state | {"_loaded": None, "_open": None, "_checked": {}}
+        unchecked = defaultdict[Exts | None, Array](self._checked.default_factory)
+        return self.__dict__ | {"_loaded": None, "_open": None, "_checked": unchecked}
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
@@ -320,29 +322,23 @@ class SplitSamples(Sequence[Sample]):
     def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         """Read samples in ascending order."""
         threads = _process(os.getpid())
-        read_all = partial(self._read_shard, exts)
+        read_all = partial(self._read_shard, exts, self._with_shard)
         with self._access.cleaned_errors(self._version.id):
             lots = [
                 segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
                 for segment, inside, every in self._segments_of(numbers)
             ]
-            spans = [span for lot in lots for span in lot.spans()]
+            spans = [span for lot in lots for span in lot.spans(THREADS * self.has_shards_local)]
             list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
             samples = [sample for lot in lots for sample in lot.finish(read_all)]
         if self._check == "once":
-            self._checked_of(exts).set(numbers)
+            self._checked[exts][numbers] = True
         return samples
 
     def _unchecked(self, numbers: Array, exts: Exts | None) -> Array:
-        if self._kept is not None and self._check == "once":
-            return np.zeros(len(numbers), np.bool_)
-        if self._check == "once":
-            return ~self._checked_of(exts).get(numbers)
+        if self._check == "once" and self._kept is None:
+            return ~self._checked[exts][numbers]
         return np.full(len(numbers), self._check == "always")
-
-    def _checked_of(self, exts: Exts | None) -> _Flags:
-        """Return the flags of samples whose parts with these extensions were compared."""
-        return self._checked.setdefault(exts, _Flags(len(self)))
 
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
@@ -404,15 +400,11 @@ class SplitSamples(Sequence[Sample]):
         return len(numbers) > 1 and not any(self._is_readable(segment, one) for one in numbers)
 
     def _is_readable(self, segment: LiveSamples, number: int) -> bool:
-        def read(segment: LiveSamples, name: str, samples: Sequence[IndexedSample]) -> Any:
-            reading = partial(self._read_opened, segment.document, samples, None)
-            return self._read_copy(segment, name, reading)
-
         lot = segment.locate(np.array([number]), np.ones(1, np.bool_), map)
         try:
             for span in lot.spans():
                 self._read_copy(segment, span.shard, span.read)
-            list(lot.finish(read))
+            list(lot.finish(partial(self._read_shard, None, self._read_copy)))
         except DamageError:
             return False
         return True
@@ -420,13 +412,13 @@ class SplitSamples(Sequence[Sample]):
     def _read_shard(
         self,
         exts: Exts | None,
+        read: Callable[..., list[dict[str, bytes]]],
         segment: LiveSamples,
         name: str,
         samples: Sequence[IndexedSample],
     ) -> list[dict[str, bytes]]:
         """Read the parts of a shard's samples, in the shard's order, with the format's reader."""
-        reading = partial(self._read_opened, segment.document, samples, exts)
-        return self._with_shard(segment, name, reading)
+        return read(segment, name, partial(self._read_opened, segment.document, samples, exts))
 
     def _read_opened(
         self,
@@ -451,20 +443,6 @@ class SplitSamples(Sequence[Sample]):
         return contents
 
 
-class _Flags:
-    """A bit for each of many samples."""
-
-    def __init__(self, count: int) -> None:
-        self._bits = np.zeros(count // 8 + 1, np.uint8)
-
-    def get(self, numbers: Array) -> Array:
-        flags: Array = (self._bits[numbers >> 3] >> (numbers & 7) & 1).astype(np.bool_)
-        return flags
-
-    def set(self, numbers: Array) -> None:
-        np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
-
-
 class _ProcessThreads:
     """Threads and lock of a process, which a forked child cannot use."""
 
@@ -479,10 +457,8 @@ class _ProcessThreads:
         return self._threads.map(stopped_with_caller(function), items)
 
 
-@lru_cache(1)
-def _process(pid: int) -> _ProcessThreads:
-    """Return the threads of this process, which start when needed."""
-    return _ProcessThreads(pid)
+_process = lru_cache(1)(_ProcessThreads)
+"""Returns the threads of this process, which start when needed."""
 
 
 def _parts(sample: IndexedSample, exts: Exts | None) -> list[IndexedPart] | None:

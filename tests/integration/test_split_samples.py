@@ -1,5 +1,6 @@
 """Samples by number: in every format, of versions that grew, from a directory and from a bucket."""
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from required import at_night, at_push
 import larder
 from larder import Choice, Reading
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError
+from larder.readers import segment
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.split import SplitSamples
@@ -38,6 +40,12 @@ FIELDS: dict[str, Any] = {
     "shards": {"samples_per_shard": 3},
     "growth": {"removals": "omit"},
 }
+
+
+@pytest.fixture(autouse=True, params=[0, 1 << 30], ids=["each part", "in pieces"])
+def exact_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of files are read one by one, or cut out of pieces."""
+    monkeypatch.setattr(segment, "_EXACT_BYTES", request.param)
 
 
 def blobs() -> dict[str, bytes]:
@@ -195,7 +203,24 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
             numbered(other)
 
 
-def test_what_a_store_answers_wrongly_once_is_read_again(lab):
+def test_a_shard_that_is_cut_short_or_gone_is_damage(tmp_path):
+    lab = grown(tmp_path)
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    content = path.read_bytes()
+    for left in (len(content) // 2, 0):
+        os.truncate(path, left)
+        with larder_error("damage.digest"):
+            numbered(data_of(lab).samples_of("train"))
+    path.unlink()
+    with larder_error("object.missing"):
+        numbered(data_of(lab).samples_of("train"))
+    os.mkfifo(path)
+    with larder_error("object.missing"):
+        numbered(data_of(lab).samples_of("train"))
+
+
+def test_what_a_store_answers_wrongly_once_is_read_again(lab, monkeypatch):
+    monkeypatch.setattr(segment, "_EXACT_BYTES", 1 << 30)  # else the files are read by path
     samples = data_of(lab).samples_of("train")
     before = numbered(samples)
     store, segments, starts = samples._parts
@@ -208,6 +233,41 @@ def test_what_a_store_answers_wrongly_once_is_read_again(lab):
         with pytest.raises(LarderError):
             numbered(samples)
         faulty.clear()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [("flipped", "always"), ("cut", "never"), (errno.EIO, "never"), (errno.ESTALE, "never")],
+)
+def test_what_a_disk_answers_wrongly_once_is_read_again(lab, monkeypatch, wrong, check):
+    samples = data_of(lab).samples_of("train", check=check)
+    before, pread, faults = numbered(samples), os.pread, [wrong]
+
+    def answer(file: int, *arguments: int) -> bytes:
+        data = pread(file, *arguments)
+        if os.readlink(f"/proc/self/fd/{file}").endswith(".tar"):
+            with suppress(IndexError):  # another thread had the fault
+                fault = faults.pop()
+                if isinstance(fault, int):
+                    raise OSError(fault, os.strerror(fault))
+                return data[:-1] if fault == "cut" else bytes([data[0] ^ 1]) + data[1:]
+        return data
+
+    monkeypatch.setattr(os, "pread", answer)
+    assert numbered(samples) == before
+    assert not faults
+
+
+@pytest.mark.parametrize("check", ["once", "never"])
+def test_a_shard_that_was_replaced_since_is_refused_where_its_parts_are_not_compared(
+    tmp_path, check
+):
+    lab = grown(tmp_path)
+    samples = data_of(lab).samples_of("train", check=check)
+    numbered(samples)
+    os.utime(lab.files("segments/*/shards/train/*.tar")[0])
+    with larder_error("damage.digest"):
+        numbered(samples)
 
 
 @pytest.mark.push

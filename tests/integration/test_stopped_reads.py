@@ -1,14 +1,19 @@
 """Requests of samples, which threads make, end with the work of their caller."""
 
+import os
+
 import pytest
 from pipeline_lab import directory_lab
 
 import larder
 from larder.errors import FatalError
+from larder.readers import segment
 from larder.readers.segment import Span
+from larder.readers.split import THREADS
 from larder.shards.formats.recordio import MAGIC, ImageRecordReader
 from larder.store.interrupt import Interrupt, interrupted_by
 from larder.versions.index import SegmentIndex
+from tests.support.errors import larder_error
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Span, "read"), (SegmentIndex, "_load")])
@@ -46,6 +51,46 @@ def test_a_stop_ends_a_batch_from_a_directory_too(tmp_path, form):
     interrupt.stop()
     with interrupt.active(), pytest.raises(FatalError):
         samples.batch([0])
+
+
+def test_a_stop_ends_the_reading_of_a_file_between_two_parts(tmp_path, monkeypatch):
+    objects = {f"a/{number:02}.bin": b"%d" % number * 10_000 for number in range(60)}
+    fields = {"splits": {"train": "**"}, "cache": None, "validate": "none"}
+    lab = directory_lab(tmp_path, objects, **fields, shards={"samples_per_shard": 60})
+    lab.prepare()
+    samples, interrupt = larder.open(f"{lab.storage}/larder/d").samples_of("train"), Interrupt()
+    samples[:]
+    monkeypatch.setattr(segment, "_EXACT_BYTES", 0)
+    pread, reads = os.pread, []
+
+    def stopping(*arguments):
+        interrupt.stop()
+        reads.append(arguments)
+        return pread(*arguments)
+
+    monkeypatch.setattr(os, "pread", stopping)
+    with interrupt.active(), larder_error("run.interrupted"):
+        samples.batch(range(60))
+    assert 1 <= len(reads) <= THREADS
+
+
+def test_a_span_of_a_large_batch_is_short(tmp_path, monkeypatch):
+    """Ctrl-C in a thread that calls `batch` waits for the spans in progress."""
+    monkeypatch.setattr(segment, "_EXACT_BYTES", 0)
+    monkeypatch.setattr(segment, "SPAN_BYTES", 50_000)
+    objects = {f"a/{number:02}.bin": b"%d" % (number % 10) * 20_000 for number in range(60)}
+    fields = {"splits": {"train": "**"}, "cache": None, "validate": "none"}
+    lab = directory_lab(tmp_path, objects, **fields, shards={"samples_per_shard": 60})
+    lab.prepare()
+    seen, read = [], Span.read
+
+    def noted(span, *arguments):
+        seen.append(sum(part.length for part in span.ranges))
+        return read(span, *arguments)
+
+    monkeypatch.setattr(Span, "read", noted)
+    larder.open(f"{lab.storage}/larder/d").samples_of("train").batch(range(60))
+    assert max(seen) < 100_000
 
 
 def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):

@@ -67,17 +67,15 @@ class RangeReader(Closing):
     def _take(self, length: int) -> Iterator[memoryview]:
         while length:
             if not self._buffer:
-                self._buffer = self._next(length)
+                following = next(self._buffers, None)
+                if following is None:
+                    message = f"the shard ends at byte {self._position}, {length} bytes too early"
+                    raise DamageError("damage.size", message, where=self.url)
+                self._buffer = memoryview(following).cast("B")
             piece, self._buffer = self._buffer[:length], self._buffer[length:]
             length -= len(piece)
             self._position += len(piece)
             yield piece
-
-    def _next(self, missing: int) -> memoryview:
-        for buffer in self._buffers:
-            return memoryview(buffer).cast("B")
-        message = f"the shard ends at byte {self._position}, {missing} bytes too early"
-        raise DamageError("damage.size", message, where=self.url)
 
     def close(self) -> None:
         if self._reader is not None:

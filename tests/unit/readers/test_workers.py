@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+from larder.errors import ObjectError
+from larder.readers import batch_decoding, loader_workers
 from larder.readers import loader as loaders
-from larder.readers import loader_workers
 from larder.readers.batch_decoding import Decoding
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.slots import SharedMemory, SlotWriter, read_value
@@ -193,6 +196,77 @@ def test_processes_start_only_for_those_who_take_more_than_a_look(monkeypatch):
     assert keys(loader) == expected
     assert loader_workers.shared_workers().has(2)
     assert keys(loader) != expected
+
+
+_seen = []
+
+
+def stopping(value):
+    """Ends the iteration 7, as its parent does, at the second sample."""
+    _seen.append(value)
+    if len(_seen) == 3:
+        loader_workers._End(loader_workers._memory(_seen[0]), 7).stop()
+    return value
+
+
+def test_a_batch_in_progress_ends_with_its_iteration(monkeypatch):
+    monkeypatch.setattr(loader_workers, "_loaders", {1: made(0, stopping)})
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 1)
+    memory = SharedMemory()
+    _seen[:] = [memory.descriptor]
+    loader_workers.begin(7, 1, None, range(2))
+    with larder_error("run.interrupted"):
+        loader_workers.make(7, memory.descriptor, 1)
+    assert len(_seen) == 3, "the descriptor and two of 8 samples"
+    assert loader_workers.make(7, memory.descriptor, 1) is None
+    loader_workers._memory.cache_clear()
+    os.close(memory.descriptor)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_error_of_a_function_does_not_keep_its_batch(cores, monkeypatch):
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: cores)
+    batch = {"key": ["a", "b"], "txt": [b"1", b"2"]}
+    errors = []
+    with gc_off():
+        try:
+            Decoding(transforms={"txt": failing_softly})(batch)
+        except ObjectError as error:
+            errors.append(weakref.ref(error))
+        assert errors[0]() is None
+
+
+def failing_softly(value):
+    raise ValueError(value)
+
+
+def test_samples_that_are_left_out_do_not_keep_their_batch(monkeypatch):
+    errors = []
+
+    class OddError(Exception):
+        def __init__(self, value):
+            errors.append(weakref.ref(self))
+
+    def odd(value):
+        if int(value) % 3 == 0:
+            raise OddError(value)
+        return value
+
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 1)
+    with gc_off():
+        assert len(list(made(0, odd, on_error="skip"))) == sum(SHARDS) / 8
+        assert len(errors) > 100
+        assert not [each for each in errors if each() is not None]
+
+
+@contextmanager
+def gc_off():
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def test_a_value_of_any_kind_goes_through_a_slot():
