@@ -104,11 +104,11 @@ class CopyPlan(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Whether neither a copy nor the record needs a write."""
+        """Whether there is no object to copy, nothing to record, and no receipt to delete."""
         record = self.state.record
         settled = record is not None and record.failures is None
         undone = self.sums.copies.count or self.sums.unrecorded or self.unlisted.failed
-        return settled and not undone
+        return settled and not undone and not self.receipts
 
 
 def row_totals(rows: pa.RecordBatch) -> Totals:
