@@ -91,7 +91,8 @@ def test_a_copy_as_a_flow_run(reporting, prefect_server):
     storage = reporting.folder / "to"
     (storage / "a/05.bin/in the way").mkdir(parents=True)
     (storage / "a/05.bin/in the way/x").write_bytes(b"1")
-    arguments = ("source-of-flow", "to", "--json", "--set", "runner.batch_bytes=40")
+    sizes = "--set", "runner.batch_bytes=40", "--set", "runner.workers=3"
+    arguments = ("source-of-flow", "to", "--json", *sizes)
     done = reporting.run(*arguments, python=FLOW_COPY)
     assert (done.status, done.document["failed"]) == (1, 1), done.err
     (run,) = prefect_server.flow_runs("copy source-of-flow to to")
