@@ -23,13 +23,13 @@ def batches_at_once(count: int, memory_bytes: int) -> int:
     return min(count, max(1, memory_bytes // STREAM_BYTES))
 
 
-def even_share(total: int, item: int, at_once: int, least: int, most: int) -> int:
+def even_share(total: int, spare: int, at_once: int, least: int, most: int) -> int:
     """Return the maximum size of batches, so that ``at_once`` batches begin and end together.
 
-    Half of the size of an ``item`` is added, so that equal items are divided evenly.
+    Batches get ``spare`` more than their share, so that equal items are divided evenly.
     """
     batches = at_once * max(1, -(-total // (at_once * most)))
-    return min(most, max(least, -(-total // batches) + item // 2))
+    return min(most, max(least, -(-total // batches) + spare))
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:

@@ -247,7 +247,7 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
 
 
 def _await(server: Service, folder: Path) -> None:
-    """Wait until the server answers; ``run.server``: that of another folder has taken the port."""
+    """Wait until the server answers; ``run.server``: another folder's server has the port."""
     from httpx import HTTPError, HTTPStatusError  # Prefect's
     from prefect import get_client
     from prefect.settings import (

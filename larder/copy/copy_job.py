@@ -88,7 +88,7 @@ def even_batch_bytes(copies: Totals, runner: RunnerConfig) -> int:
     most, object_bytes = runner.batch_bytes, -(-copies.bytes // max(1, copies.count))
     at_once = max(1, min(runner.workers or usable_cores(), -(-copies.bytes // most)))
     # With half an object more, unequal objects would often leave one for a batch of its own.
-    return even_share(copies.bytes, 2 * object_bytes - 1, at_once, 0, most)
+    return even_share(copies.bytes, object_bytes - 1, at_once, 0, most)
 
 
 def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:

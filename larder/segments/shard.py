@@ -81,9 +81,10 @@ def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     runner = job.cluster.runner
     at_once = runner.workers or usable_cores()
     sizes, rows = [plan.bytes for plan in plans], [plan.rows for plan in plans]
+    spare_bytes, spare_rows = (max(each, default=0) // 2 for each in (sizes, rows))
     return (
-        even_share(sum(sizes), max(sizes, default=0), at_once, _LEAST_BYTES, runner.batch_bytes),
-        even_share(sum(rows), max(rows, default=0), at_once, _LEAST_SAMPLES, BATCH_SAMPLES),
+        even_share(sum(sizes), spare_bytes, at_once, _LEAST_BYTES, runner.batch_bytes),
+        even_share(sum(rows), spare_rows, at_once, _LEAST_SAMPLES, BATCH_SAMPLES),
     )
 
 
