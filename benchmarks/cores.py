@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks.growing.files import photographs
 from benchmarks.harness import (
     CPU,
+    KEPT_SECONDS,
     LARDER,
     SECONDS,
     Contender,
@@ -67,7 +68,7 @@ def write(path: Path, content: bytes) -> int:
 def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     objects, images = (max(1, round(n * flags.files_scale)) for n in (OBJECTS, PHOTOGRAPHS))
     files, pictures = folder / "served" / BUCKET, folder / "pictures"
-    with rclone_s3(folder / "served") as server:
+    with rclone_s3(folder / "served", reread_seconds=KEPT_SECONDS) as server:
         server.create_bucket(BUCKET)
         for number in range(objects):
             write(files / f"{number % 40:03}" / f"{number:06}.jpg", os.urandom(OBJECT_BYTES))

@@ -43,6 +43,7 @@ from botocore.config import Config
 
 from benchmarks.harness import (
     CPU,
+    KEPT_SECONDS,
     SECONDS,
     Contender,
     Figure,
@@ -159,7 +160,9 @@ def figures_of(
 @contextmanager
 def served(body: Body, kind: str) -> Iterator[S3Server]:
     """An S3 server with all that was packed."""
-    with radosgw() if kind == "radosgw" else rclone_s3() as server, ExitStack() as stack:
+    with ExitStack() as stack:
+        serving = radosgw() if kind == "radosgw" else rclone_s3(reread_seconds=KEPT_SECONDS)
+        server = stack.enter_context(serving)
         stack.enter_context(mock.patch.dict(os.environ, server.environment))
         server.create_bucket(BUCKET)
         client = server.client()

