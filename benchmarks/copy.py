@@ -162,7 +162,10 @@ def every_way(
     name, source = lab.objects(full, size_bytes)
     files = Place(str(source.folder), None, source.folder)
     yield Case(f"{name}, two servers", lab.copying(source, lab.two))
-    yield Case(f"{name}, one server", lab.copying(source, lab.one))
+    # It is written to, too: see the bug in rclone_s3.
+    with rclone_s3(lab.one.folder) as server:
+        copy = lab.copying(replace(source, server=server), replace(lab.one, server=server))
+        yield Case(f"{name}, one server", copy)
     yield Case(f"{name}, to a directory", lab.copying(source, lab.files), down)
     yield Case(f"{name}, from a directory", lab.copying(files, lab.two), up)
 
