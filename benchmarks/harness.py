@@ -31,7 +31,7 @@ from typing import Any, TextIO, TypeVar
 
 ROOT = Path(__file__).parents[1]
 LARDER = [sys.executable, "-m", "larder.cli.main"]
-KEPT_SECONDS = 3600  # longer than a measurement takes: the server that is read keeps its MD5s
+KEPT_SECONDS = 3600  # about as long as a server that is only read keeps its MD5s
 SECONDS, CPU, PEAK = "seconds", "CPU seconds", "peak bytes"
 
 Result = TypeVar("Result")

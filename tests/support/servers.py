@@ -158,9 +158,10 @@ def rclone_s3(
 
     The folder's subdirectories are the buckets. If no ``port`` is given that is free, any is used.
 
-    rclone reads folders again after ``reread_seconds``, and forgets the MD5s of their
-    objects. If several PUTs create a folder at once, rclone 1.75 may look for one of the objects
-    under its temporary name until then. A server that is only read may take longer.
+    rclone reads folders again after ``reread_seconds``, and then forgets the MD5s of
+    their objects. If several PUTs create a folder at once, rclone 1.75 may look for one of the
+    objects under its temporary name until it reads that folder again. So only a server without such
+    PUTs may have a larger ``reread_seconds``.
     """
     with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
