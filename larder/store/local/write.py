@@ -72,10 +72,10 @@ class LocalWriter(Writer):
             while done < len(view):
                 done += os.write(handle, view[done : done + _WRITE_BYTES])
             self._written += done
-        # The disk writes while the caller makes the next bytes, so the commit hardly waits for it.
+        # The disk writes while the caller makes the next bytes, so the sync hardly waits for it.
         # A page begun in part would be written twice, and on btrfs the next write waits for it.
         stop = self._written - self._written % _STARTED_BYTES
-        if self._unsynced is None and stop > self._started:
+        if stop > self._started:
             start_writing(handle, self._started, stop - self._started)
             self._started = stop
 
