@@ -156,6 +156,8 @@ class _Batch:
     def _streamed(self, info: ObjectInfo) -> Iterator[_Work]:
         if info.size_bytes <= self.limits.part_bytes:
             yield partial(self._try, info, partial(self._copy, info))
+        elif not self.target.features.uploads:
+            yield partial(self._attempt, info, partial(self._copy, info))
         else:
             yield from self._in_parts(info)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import google_crc32c
 
 from larder.copy.allowance import CopyLimits
-from larder.copy.object import copy_object
 from larder.copy.proof import (
     Content,
     CopiedObject,
@@ -66,8 +65,8 @@ class LargeObject:
         self._md5: str | None = None
         self._order: _OrderedMd5 | None = None
 
-    def begin(self) -> CopiedObject | None:
-        """Start the upload; return the copy if the target has no uploads."""
+    def begin(self) -> None:
+        """Start the upload, at a target that has uploads."""
         try:
             self.advance()
             self._listed = self.way.source.head(self._info.key)
@@ -79,13 +78,11 @@ class LargeObject:
             self._upload = self._continued() or self.way.target.begin_upload(
                 self.way.key, like=self._listed, md5=self._md5
             )
-            if self._upload is None:
-                return copy_object(self.way, self.limits, self.advance)
+            assert self._upload is not None, "the target has uploads"
             self._left = iter([number for number in self.numbers if number not in self._parts])
             resumed = bool(self._parts)
             if self._hashes(self._upload) and not resumed and not self.by_server:
                 self._order = _OrderedMd5(len(self.numbers))
-            return None
         finally:
             self._began.set()
 

@@ -92,7 +92,7 @@ class UploadRecords:
         The store must belong to Larder alone. Uploads that the store refuses to abort stay, and all
         of them if a record or a lease cannot be read.
         """
-        if self._store.features.place is None:  # it has no such uploads
+        if not self._store.features.uploads:
             return
         with suppress(LarderError):
             kept = {str(record["upload"]) for _, record in self._records() if record}

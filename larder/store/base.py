@@ -106,6 +106,7 @@ class Features:
             encryption is used.
         local_path: Objects are files that can be opened by path.
         reads_ahead: `Readable.get_each` has several requests in progress.
+        uploads: Objects can be written in parts, by `Store.begin_upload`.
         etag_trust: This process's knowledge about the etags; None learns nothing.
         place: Place of the objects; None if their bytes have to pass through this store, which may
             alter them.
@@ -114,6 +115,7 @@ class Features:
     etag_is_md5: bool
     local_path: bool = False
     reads_ahead: bool = False
+    uploads: bool = False
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
     place: BucketPrefix | None = field(default=None, compare=False)
 

@@ -253,6 +253,7 @@ class BucketStore(Store):
         self._features = Features(
             etag_is_md5=True,
             reads_ahead=True,
+            uploads=provider == "s3",
             etag_trust=etag_trust(provider, bucket, server, access.profile),
             place=BucketPrefix(provider, server, bucket, self._prefix, payer),
         )

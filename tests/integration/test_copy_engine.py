@@ -22,7 +22,7 @@ from larder.errors import FatalError, NotFoundError, StoreError
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
-from larder.store.base import ObjectInfo
+from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
 from tests.support.gcs_emulator import GcsEmulator
@@ -250,6 +250,32 @@ def test_a_record_of_an_upload_proves_nothing(request, tmp_path, kind, monkeypat
     assert (failed.code, copied) == ("object.mismatch", [])
     with pytest.raises(NotFoundError):
         target.head("to/k")
+
+
+class Together(DelegatingStore):
+    """Opens two objects at a time, and none alone."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._two = threading.Barrier(2, timeout=60)
+
+    def open(self, key: str, **options: Any) -> Reader:
+        self._two.wait()
+        return super().open(key, **options)
+
+
+@pytest.mark.parametrize("to", ["file", *at_push("gcs")])
+def test_large_objects_do_not_wait_for_each_other(request, tmp_path, to):
+    """Neither a directory nor Google Cloud has uploads whose parts several threads send."""
+    source = bucket(request, "file", tmp_path, "source")
+    target = bucket(request, to, tmp_path, "target")
+    for number in range(4):
+        source.put(f"k{number}", content(number, 10 * MIB))
+    infos = [info for page in source.list() for info in page]
+    copied: list[CopiedObject] = []
+    limits = CopyLimits(8, ByteBudget(256 * MIB), part_bytes=MIB)  # more parts than threads
+    assert batch(Together(source), target, infos, limits, copied.append) == ()
+    assert sorted(row.key for row in copied) == ["k0", "k1", "k2", "k3"]
 
 
 class Late(DelegatingStore):
