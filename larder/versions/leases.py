@@ -213,12 +213,16 @@ class Claim(NamedTuple):
 
 @contextmanager
 def claimed(root: Store, claim: Claim) -> Iterator[None]:
-    """Hold a claim until the block ends."""
-    claim.take(root)
+    """Hold a new claim until the block ends."""
     try:
+        claim.take(root)
         yield
     finally:
-        claim.give_back(root)
+        try:
+            claim.give_back(root)
+        except KeyboardInterrupt:
+            claim.give_back(root)
+            raise
 
 
 def config_name(cluster: str, version: str) -> str:
