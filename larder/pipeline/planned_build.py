@@ -44,23 +44,28 @@ from larder.versions.tags import TAG
 
 
 class PlannedBuild(NamedTuple):
-    """A job in the storage, the JSON document of its plan, and the known fields of its record."""
+    """A job in the storage, the JSON document of its plan, and the known fields of its record.
+
+    ``leases`` has the run's lease until the build ends, or the caller closes it.
+    """
 
     document: dict[str, Any]
     job: Job
     record: RunRecord
+    leases: ExitStack
 
     def execute(self, settings: Settings, runner: Runner) -> dict[str, Any]:
         job, record = self.job, self.record
         stages_before = runner.times.stages()
-        built = build(job, runner)
-        if built.pinned:
-            record = replace(record, tag=None, before=None, after=None)
-        if record.published or record.before != record.after:
-            record = replace(_timed(record, stages_before, runner), flow_run=runner.flow_run)
-            runner.run(record_run, settings, record)
-        # With a pinned tag, configs are left as they are.
-        configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
+        with self.leases:
+            built = build(job, runner)
+            if built.pinned:
+                record = replace(record, tag=None, before=None, after=None)
+            if record.published or record.before != record.after:
+                record = replace(_timed(record, stages_before, runner), flow_run=runner.flow_run)
+                runner.run(record_run, settings, record)
+            # With a pinned tag, configs are left as they are.
+            configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
         return built_document(settings, self.document, job.expected, built, configs, runner.times)
 
 
@@ -72,15 +77,12 @@ def begin_build(
     began: str,
     stages_before: Mapping[str, Any],
 ) -> PlannedBuild:
-    """Begin the job of a plan; stages had taken ``stages_before`` when the run began.
-
-    The run has a lease until ``leases`` is closed.
-    """
+    """Begin the job of a plan; stages had taken ``stages_before`` when the run began."""
     check_archived(plan)
     job = _begin(plan, leases)  # also tries the storage's conditions, if no run has
     document = plan_document(plan._replace(conditions=job.conditions))
     record = _record(settings, job, plan.growth, began)
-    return PlannedBuild(document, job, _timed(record, stages_before, runner))
+    return PlannedBuild(document, job, _timed(record, stages_before, runner), leases)
 
 
 def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:

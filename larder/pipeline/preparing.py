@@ -60,7 +60,7 @@ def prepare(
         planned = _planned(settings, runner, leases, plan_only=plan_only)
         if isinstance(planned, dict):
             return planned
-        execute = partial(_execute, settings, planned, leases)
+        execute = partial(_execute, settings, planned)
         return start(execute) if start else execute(runner)
 
 
@@ -74,8 +74,8 @@ def _planned(
 ) -> dict[str, Any] | PlannedBuild:
     """Plan a run in a temporary folder, and begin its job, which does not need the folder.
 
-    Returns the JSON document if there is nothing to do, or with ``plan_only``. Otherwise, the run
-    has a lease until ``leases`` is closed.
+    Returns the JSON document if there is nothing to do, or with ``plan_only``. A lease that the run
+    takes is given back once ``leases`` is closed.
     """
     began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
@@ -98,9 +98,7 @@ def _planned(
         return begin_build(settings, plan, runner, leases, began, stages_before)
 
 
-def _execute(
-    settings: Settings, planned: PlannedBuild, leases: ExitStack, runner: Runner
-) -> dict[str, Any]:
+def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[str, Any]:
     """Execute a planned build.
 
     If the run is superseded, it lists the source again, and executes the new plan. A compaction is
@@ -113,7 +111,7 @@ def _execute(
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
         compaction = planned.job.version if settings.compact else None
-        again = _planned(settings, runner, leases, compaction)
+        again = _planned(settings, runner, planned.leases, compaction)
         if isinstance(again, dict):
             return again
         planned = again

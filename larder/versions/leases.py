@@ -216,13 +216,13 @@ def claimed(root: Store, claim: Claim) -> Iterator[None]:
     """Hold a new claim until the block ends."""
     try:
         claim.take(root)
+    except KeyboardInterrupt:
+        claim.give_back(root)
+        raise
+    try:
         yield
     finally:
-        try:
-            claim.give_back(root)
-        except KeyboardInterrupt:
-            claim.give_back(root)
-            raise
+        claim.give_back(root)
 
 
 def config_name(cluster: str, version: str) -> str:
