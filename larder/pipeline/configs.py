@@ -165,12 +165,10 @@ def emit_configs(
 
     If a config changes, or with ``renew``, the version gets a lease.
     """
-    _check_output(settings.output)
     progress.start("emit")
     with published_file_errors():
         configs = _rendered(settings, version)
         changed = differing(configs, settings.output)
-        _check_output(settings.output, writes=bool(changed))
         for mark in (file for file in configs if file.with_data):
             _copy_data(settings, version, configs, mark)
         root = storage_of(settings.dataset, settings.cluster)
@@ -195,11 +193,8 @@ def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """Return the configs of a version that `emit_configs` would write. Writes nothing."""
-    _check_output(settings.output)
     with published_file_errors():
-        changed = differing(_rendered(settings, version), settings.output)
-        _check_output(settings.output, writes=bool(changed))
-        return changed
+        return differing(_rendered(settings, version), settings.output)
 
 
 def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
@@ -211,8 +206,8 @@ def _check_output(output: Path, *, writes: bool = False) -> None:
     """Refuse an output directory that cannot exist, or that ``writes`` could not change."""
     nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
     usable = os.access(nearest, os.X_OK | (os.W_OK if writes else 0))
-    if not (usable and nearest.is_dir()):
-        message = "not writable" if nearest.is_dir() else "not a directory"
+    if not (usable and os.path.isdir(nearest)):
+        message = "not writable" if os.path.isdir(nearest) else "not a directory"
         hint = "choose another directory with --output"
         raise ConfigError("config.path", message, where=str(nearest), hint=hint)
 
@@ -287,12 +282,17 @@ def write_configs(
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """List the files that `write_configs` would write, because their bytes differ."""
+    """List the files that `write_configs` would write, because their bytes differ.
+
+    ``config.path``: the directory cannot be used for them.
+    """
     output_dir = output_dir.absolute()
+    _check_output(output_dir)
     store = open_store(str(output_dir))
     changed = [
         file for file in files if file.text and not file.in_storage and not _stands(store, file)
     ]
+    _check_output(output_dir, writes=bool(changed))
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 

@@ -318,6 +318,10 @@ def test_a_directory_that_configs_may_not_be_written_into(nobody, mode):
     closed = nobody / "closed"
     closed.mkdir()
     closed.chmod(mode)
+    link = nobody / "link"
+    link.symlink_to(closed / "a")
+    with larder_error("config.path", str(link)):
+        replace(lab, output=link).prepare()
     into = replace(lab, output=closed / "a/b")
     for run in (into.prepare, into.plan):
         with larder_error("config.path", str(closed)) as refused:
