@@ -28,7 +28,7 @@ from larder.segments.mirror import PLACE
 from larder.segments.shard_receipts import read_receipt
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.versions.leases import RUN, read_leases
+from larder.versions.leases import RUN, config_name, read_leases
 from larder.versions.tags import TAG, read_tag
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -320,14 +320,15 @@ def test_a_run_that_ends_before_its_build_leaves_no_lease(tmp_path, late):
     lab.only()
 
 
-def test_the_lease_of_a_run_ends_with_its_build(tmp_path):
+def test_the_lease_of_a_run_ends_with_its_build_and_its_config_has_one(tmp_path):
     lab = directory_lab(tmp_path)
 
     def start(execute: Callable[..., DOCUMENT]) -> DOCUMENT:
         with lab.opened_root() as root:
             assert len(list(read_leases(root, RUN))) == 1
             document = execute(InlineRunner(1, StageTimes()))
-            assert not list(read_leases(root, RUN))
+            config = config_name("c", document["version"])
+            assert [each.name for each in read_leases(root)] == [config]
         return document
 
     assert prepare(lab.settings(), start=start)["status"] == "built"
