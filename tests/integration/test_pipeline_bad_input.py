@@ -327,6 +327,8 @@ def test_a_directory_that_configs_may_not_be_written_into(nobody, mode):
         with larder_error("config.path", str(closed)) as refused:
             run()
         assert "--output" in refused.value.hint
+    if mode == 0o555:
+        assert advise(lambda **_: into.settings())["status"] == "planned", "it writes no config"
     assert not Path(str(lab.storage)).exists()
     lab.prepare()
     with larder_error("config.path", str(closed)):
