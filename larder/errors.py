@@ -67,7 +67,7 @@ CODES: dict[str, str] = {
     "config.runner": "the cluster that runs the batches does not answer, or cannot do them",
     "config.work_pool": "Prefect has no such work pool, or it has no image, or another worker",
     "config.deployment": "a deployment of Prefect that belongs to another checkout or work pool",
-    "config.path": "an unusable local path: not a directory, not absolute, or already taken",
+    "config.path": "an unusable local path: not a writable directory, not absolute, or taken",
     "object.missing": "the object does not exist",
     "object.changed": "the object changed since it was listed, or while it was read",
     "object.exists": "an object with that key already exists",

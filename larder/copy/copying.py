@@ -92,7 +92,7 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     failed = merge_reports((report, plan.unlisted))
     if failed.failed:
         stage = "mirror" if report.failed else "inventory"
-        raise RunError(stage, failed, failed_hint(plan, report, record))
+        raise RunError(stage, failed, failed_hint(plan, record))
     document = _ended(plan, "copied", report.done, record, runner.times)
     if ahead.message:
         document["warnings"].append({"code": "skyplane", "message": ahead.message})
@@ -174,13 +174,11 @@ def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
     return warnings
 
 
-def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
+def failed_hint(plan: CopyPlan, record: CopyDocument) -> str:
     """Say what to do about objects that could not be copied and paths that cannot be listed."""
     hint = "the others were copied; run again to try these"
     if plan.unlisted.failed:
-        unlisted = format_count(plan.unlisted.failed, "path")
-        these = f"{unlisted} that cannot be listed" if report.failed else "them"
-        hint = f"the others were copied; fix or exclude {these}, then run again"
+        hint = "the others were copied; fix or exclude these, then run again"
     if record.failures:
         hint += f"; they are listed in {object_url(plan.state.root.url, record.failures.path)}"
     return hint

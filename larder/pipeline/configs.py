@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -45,10 +46,15 @@ def location(settings: Settings, version: str) -> str:
 
 
 def check_configs(
-    settings: Settings, version: str, delivery: Advice, splits: Mapping[str, DeliveredSplit]
+    settings: Settings,
+    version: str,
+    delivery: Advice,
+    splits: Mapping[str, DeliveredSplit],
+    *,
+    writes: bool,
 ) -> None:
     """Refuse a version whose configs would be refused, before it costs anything."""
-    _check_output(settings.output)
+    _check_output(settings.output, writes=writes)
     contents = VersionContents("", splits, index=(layout.version_key(version),))
     _config_files(settings, version, delivery, contents)
 
@@ -159,14 +165,14 @@ def emit_configs(
 
     If a config changes, or with ``renew``, the version gets a lease.
     """
-    _check_output(settings.output)
     progress.start("emit")
     with published_file_errors():
         configs = _rendered(settings, version)
+        changed = differing(configs, settings.output)
         for mark in (file for file in configs if file.with_data):
             _copy_data(settings, version, configs, mark)
         root = storage_of(settings.dataset, settings.cluster)
-        if renew or differing(configs, settings.output):
+        if renew or changed:
             _lease(settings, root, version)
         written = write_configs(configs, settings.output, root)
     progress.finish("emit")
@@ -187,10 +193,8 @@ def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """Return the configs of a version that `emit_configs` would write. Writes nothing."""
-    _check_output(settings.output)
     with published_file_errors():
-        configs = _rendered(settings, version)
-        return differing(configs, settings.output)
+        return differing(_rendered(settings, version), settings.output)
 
 
 def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
@@ -198,9 +202,14 @@ def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
     return consumer_of(settings.cluster).command(settings.output, names, settings.cluster)
 
 
-def _check_output(output: Path) -> None:
-    if output.exists() and not output.is_dir():
-        raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
+def _check_output(output: Path, *, writes: bool = False) -> None:
+    """Refuse an output directory that cannot exist, or that ``writes`` could not change."""
+    nearest = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    usable = os.access(nearest, os.X_OK | (os.W_OK if writes else 0))
+    if not (usable and os.path.isdir(nearest)):
+        message = "not writable" if os.path.isdir(nearest) else "not a directory"
+        hint = "choose another directory with --output"
+        raise ConfigError("config.path", message, where=str(nearest), hint=hint)
 
 
 def emit(settings: Settings, name: str) -> dict[str, Any]:
@@ -273,12 +282,17 @@ def write_configs(
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """List the files that `write_configs` would write, because their bytes differ."""
+    """List the files that `write_configs` would write, because their bytes differ.
+
+    ``config.path``: the directory cannot be used for them.
+    """
     output_dir = output_dir.absolute()
+    _check_output(output_dir)
     store = open_store(str(output_dir))
     changed = [
         file for file in files if file.text and not file.in_storage and not _stands(store, file)
     ]
+    _check_output(output_dir, writes=bool(changed))
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 

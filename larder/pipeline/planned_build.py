@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,29 +31,33 @@ from larder.pipeline.settings import Settings
 from larder.progress import Progress, stages_since
 from larder.segments.mirror import PLACE as MIRROR
 from larder.segments.mirror import mirror_route
-from larder.segments.segment_job import Job, open_root, put_work
+from larder.segments.segment_job import Job, put_work
 from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.identity import weaker_check
-from larder.versions.leases import Claim, running_seconds
+from larder.versions.leases import Claim, claimed, running_seconds
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import TAG
 
 
 class PlannedBuild(NamedTuple):
-    """A job in the storage, the JSON document of its plan, and the known fields of its record."""
+    """A job in the storage, the JSON document of its plan, and the known fields of its record.
+
+    ``leases`` has the run's lease until the build ends, or the caller closes it.
+    """
 
     document: dict[str, Any]
     job: Job
     record: RunRecord
+    leases: ExitStack
 
     def execute(self, settings: Settings, runner: Runner) -> dict[str, Any]:
         job, record = self.job, self.record
-        stages_before, root = runner.times.stages(), open_root(job)
-        try:
+        stages_before = runner.times.stages()
+        with self.leases:
             built = build(job, runner)
             if built.pinned:
                 record = replace(record, tag=None, before=None, after=None)
@@ -61,21 +66,23 @@ class PlannedBuild(NamedTuple):
                 runner.run(record_run, settings, record)
             # With a pinned tag, configs are left as they are.
             configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
-        finally:
-            if job.claim:
-                job.claim.give_back(root)
         return built_document(settings, self.document, job.expected, built, configs, runner.times)
 
 
 def begin_build(
-    settings: Settings, plan: Plan, runner: Runner, began: str, stages_before: Mapping[str, Any]
+    settings: Settings,
+    plan: Plan,
+    runner: Runner,
+    leases: ExitStack,
+    began: str,
+    stages_before: Mapping[str, Any],
 ) -> PlannedBuild:
     """Begin the job of a plan; stages had taken ``stages_before`` when the run began."""
     check_archived(plan)
-    job = _begin(plan)  # also tries the storage's conditions, if no run has
+    job = _begin(plan, leases)  # also tries the storage's conditions, if no run has
     document = plan_document(plan._replace(conditions=job.conditions))
     record = _record(settings, job, plan.growth, began)
-    return PlannedBuild(document, job, _timed(record, stages_before, runner))
+    return PlannedBuild(document, job, _timed(record, stages_before, runner), leases)
 
 
 def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
@@ -110,12 +117,12 @@ def record_run(
     return settings, record
 
 
-def _begin(plan: Plan) -> Job:
+def _begin(plan: Plan, leases: ExitStack) -> Job:
     """Put the manifests of a plan into the storage, the inventory where it will be published."""
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
     if claim := _claim(plan):
-        claim.take(root)
+        leases.enter_context(claimed(root, claim))
     if claim and plan.new and not plan.new.complete:
         own = layout.lease_key(claim.name)
         UploadRecords(root, MIRROR.uploads).abort_unrecorded(

@@ -12,7 +12,7 @@ does this for many datasets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,9 @@ def prepare(
     if runner is None:
         only_here(settings.cluster.runner)
         runner = InlineRunner(settings.batches_at_once, StageTimes())
-    with nullcontext() if plan_only else runner.claim(settings.dataset.name):
-        planned = _planned(settings, runner, plan_only=plan_only)
+    claim = nullcontext() if plan_only else runner.claim(settings.dataset.name)
+    with claim, ExitStack() as leases:
+        planned = _planned(settings, runner, leases, plan_only=plan_only)
         if isinstance(planned, dict):
             return planned
         execute = partial(_execute, settings, planned)
@@ -64,11 +65,17 @@ def prepare(
 
 
 def _planned(
-    settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
+    settings: Settings,
+    runner: Runner,
+    leases: ExitStack,
+    compaction: str | None = None,
+    *,
+    plan_only: bool = False,
 ) -> dict[str, Any] | PlannedBuild:
     """Plan a run in a temporary folder, and begin its job, which does not need the folder.
 
-    Returns the JSON document if there is nothing to do, or with ``plan_only``.
+    Returns the JSON document if there is nothing to do, or with ``plan_only``. A lease that the run
+    takes is given back once ``leases`` is closed.
     """
     began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
@@ -88,7 +95,7 @@ def _planned(
         plan = runner.run(checked_plan, state, folder)
         if plan_only:
             return plan_document(plan)
-        return begin_build(settings, plan, runner, began, stages_before)
+        return begin_build(settings, plan, runner, leases, began, stages_before)
 
 
 def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[str, Any]:
@@ -104,7 +111,7 @@ def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
         compaction = planned.job.version if settings.compact else None
-        again = _planned(settings, runner, compaction)
+        again = _planned(settings, runner, planned.leases, compaction)
         if isinstance(again, dict):
             return again
         planned = again
@@ -139,7 +146,7 @@ def refresh(
                     raise
                 failures.append(Failure.of(name, error))
         if failures:
-            hint = "fix these, then run again; the others are current"
+            hint = "fix these, then run again" + ("; the others are current" if documents else "")
             report = BatchReport(failed=len(failures), failures=tuple(failures))
             failed = RunError("refresh", report, hint)
             failed.document = {"datasets": documents}

@@ -213,8 +213,12 @@ class Claim(NamedTuple):
 
 @contextmanager
 def claimed(root: Store, claim: Claim) -> Iterator[None]:
-    """Hold a claim until the block ends."""
-    claim.take(root)
+    """Hold a new claim until the block ends."""
+    try:
+        claim.take(root)
+    except KeyboardInterrupt:
+        claim.give_back(root)
+        raise
     try:
         yield
     finally:

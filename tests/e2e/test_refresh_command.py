@@ -60,6 +60,9 @@ def test_one_that_fails_stops_no_other_and_is_named(place, capsys):
     assert "b built: version " in capsys.readouterr().out
     assert (place.storage / "larder/b/tags/latest.json").exists()
     assert not (place.storage / "larder/a/tags/latest.json").exists()
+    with pytest.raises(RunError, match="2 failed in refresh") as caught:
+        dispatch(["refresh", "a", "no-such"])
+    assert caught.value.hint == "fix these, then run again"
 
 
 def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):

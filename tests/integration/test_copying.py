@@ -226,11 +226,16 @@ def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_pat
         error, failed = failed_copy(lab)
         assert failed == UNLISTED
         assert "2 failed in inventory" in error.message
-        assert "fix or exclude them" in error.hint
+        assert "fix or exclude these, then run again" in error.hint
         assert lab.there() == {"a/1": b"1", "b/2": b"2"}
         assert failed_copy(lab)[1] == UNLISTED, "also if there is nothing to copy"
         assert len(lab.own()) == 3
         Path(lab.source, "a/link").unlink()
+        lab.add({"c": b"3"})
+        with broken(lab.source, *READS, effect=unreadable(), keys={"c"}):
+            error, failed = failed_copy(lab)
+        assert failed.keys() == {"b/caf\\xe9", "c"}
+        assert "fix or exclude these, then run again" in error.hint
         assert failed_copy(lab)[1].keys() == {"b/caf\\xe9"}
         assert lab.copy(exclude=["b/caf*"])["status"] == "copied"
         assert lab.copy(exclude=["b/caf*"])["status"] == "current"

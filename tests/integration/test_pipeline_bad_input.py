@@ -18,6 +18,7 @@ from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.advise import advise
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
+from larder.versions.tags import TAG, move_tag
 from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import (
@@ -76,11 +77,11 @@ def nobody() -> Iterator[Path]:
             yield folder
             return
         os.chown(folder, 65534, 65534)
-        os.seteuid(65534)
+        os.setresuid(65534, 65534, 0)  # os.access asks for the real user
         try:
             yield folder
         finally:
-            os.seteuid(0)
+            os.setresuid(0, 0, 0)
 
 
 def test_files_that_may_not_be_read_are_all_listed(nobody):
@@ -301,7 +302,51 @@ def test_configs_that_cannot_be_written(tmp_path):
     error = run_error(lab)
     assert status(error) == ("config.path", 2)
     assert not Path(str(lab.storage)).exists()
+    below = replace(lab, output=lab.output / "a/b")
+    assert status(run_error(below)) == ("config.path", 2)
     lab.output.unlink()
+    lab.output.symlink_to("nowhere")
+    assert status(run_error(lab)) == ("config.path", 2)
+    assert not Path(str(lab.storage)).exists()
+    lab.output.unlink()
+    assert lab.prepare()["status"] == "built"
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o555, 0o666])
+def test_a_directory_that_configs_may_not_be_written_into(nobody, mode):
+    lab = directory_lab(nobody)
+    closed = nobody / "closed"
+    closed.mkdir()
+    closed.chmod(mode)
+    link = nobody / "link"
+    link.symlink_to(closed / "a")
+    with larder_error("config.path", str(link)):
+        replace(lab, output=link).prepare()
+    into = replace(lab, output=closed / "a/b")
+    for run in (into.prepare, into.plan):
+        with larder_error("config.path", str(closed)) as refused:
+            run()
+        assert "--output" in refused.value.hint
+    if mode == 0o555:
+        assert advise(lambda **_: into.settings())["status"] == "planned", "it writes no config"
+    assert not Path(str(lab.storage)).exists()
+    lab.prepare()
+    with larder_error("config.path", str(closed)):
+        into.prepare()  # of the version that exists
+
+
+def test_configs_that_do_not_change_need_no_permission(nobody):
+    lab = directory_lab(nobody)
+    lab.prepare()
+    lab.output.chmod(0o555)
+    assert lab.prepare()["status"] == "reused"
+    for path in Path(str(lab.source)).rglob("*.*"):
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+    assert lab.prepare(description="other")["status"] == "reused"
+    with lab.opened_root() as root:
+        tag = lab.tag
+        move_tag(root, TAG, tag.version, tag.inputs, tag.version, pin=True)
+    lab.add({"a/new.png": png(99)})
     assert lab.prepare()["status"] == "built"
 
 

@@ -5,7 +5,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -26,6 +27,8 @@ from larder.segments import shard
 from larder.segments.mirror import PLACE
 from larder.segments.shard_receipts import read_receipt
 from larder.store.base import Store
+from larder.store.delegate import DelegatingStore
+from larder.versions.leases import RUN, config_name, read_leases
 from larder.versions.tags import TAG, read_tag
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -272,3 +275,60 @@ def test_a_shard_that_ends_after_a_stop_has_no_receipt(tmp_path, monkeypatch):
         prepare(lab.settings(), InlineRunner(1, StageTimes(), stop))
     assert list(lab.folder.glob("segments/*/shards/**/*.tar")), "it was made all the same"
     assert list(lab.folder.glob("segments/*/work/shards/**/*.parquet")) == []
+
+
+class Interrupted(DelegatingStore):
+    """Interrupts the run once, around the call that is due since the run's lease was written."""
+
+    def __init__(self, inner: Store, calls: list[str], due: int, *, late: bool) -> None:
+        super().__init__(inner)
+        self.calls, self.due, self.late = calls, due, late
+
+    def around(self, method: str, key: str, call: Callable[..., Any], **options: Any) -> Any:
+        if self.calls or (method == "put" and key.startswith("leases/run-")):
+            self.calls.append(method)
+        ends = method == "delete" and key.startswith("leases/run-")
+        due = len(self.calls) == self.due and not ends
+        if due and not self.late:
+            raise KeyboardInterrupt
+        try:
+            return call(**options)
+        finally:
+            if due:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_run_that_ends_before_its_build_leaves_no_lease(tmp_path, late):
+    """Whatever it was doing since it took the lease."""
+    lab = directory_lab(tmp_path, mirror=True)
+
+    def no_server(execute: object) -> DOCUMENT:
+        raise FatalError("run.server", "it does not start")
+
+    for due in count(1):
+        calls: list[str] = []
+        wrap = partial(Interrupted, calls=calls, due=due, late=late)
+        with between(wrap), pytest.raises((KeyboardInterrupt, FatalError)) as ended:
+            prepare(lab.settings(), start=no_server)
+        with lab.opened_root() as root:
+            assert not list(read_leases(root, RUN)), calls
+        if ended.type is FatalError:
+            break
+    assert (calls[0], calls[-1], "upload" in calls) == ("put", "delete", True)
+    lab.prepare()
+    lab.only()
+
+
+def test_the_lease_of_a_run_ends_with_its_build_and_its_config_has_one(tmp_path):
+    lab = directory_lab(tmp_path)
+
+    def start(execute: Callable[..., DOCUMENT]) -> DOCUMENT:
+        with lab.opened_root() as root:
+            assert len(list(read_leases(root, RUN))) == 1
+            document = execute(InlineRunner(1, StageTimes()))
+            config = config_name("c", document["version"])
+            assert [each.name for each in read_leases(root)] == [config]
+        return document
+
+    assert prepare(lab.settings(), start=start)["status"] == "built"

@@ -90,7 +90,10 @@ def checked_plan(state: SourceState, folder: Path, *, progress: Progress) -> Pla
     _check_room(plan)
     if copies:
         mirror_route(state.dataset, state.cluster, copies).check()
-    check_configs(state.settings, plan.version, plan.delivery, plan.delivered_splits)
+    pinned = state.tag is not None and state.tag.pinned  # then configs are left as they are
+    new = state.settings.writes and not (plan.published or pinned)
+    splits = plan.delivered_splits
+    check_configs(state.settings, plan.version, plan.delivery, splits, writes=new)
     return plan
 
 

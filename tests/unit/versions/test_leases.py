@@ -19,7 +19,7 @@ from larder.versions.leases import (
     running_seconds,
 )
 from tests.support.errors import larder_error
-from tests.support.stores import keys_of
+from tests.support.stores import FaultyStore, RecordingStore, keys_of, unavailable
 
 A, B = "a" * 32, "b" * 32
 UNITS = [
@@ -70,6 +70,20 @@ def test_who_claims_what_a_clean_deletes_is_refused_and_leaves_no_lease(root, pr
         claim.take(root)
     assert keys_of(root) == [key]
     Claim.of_run([B], [B]).take(root)
+
+
+@pytest.mark.parametrize(
+    ("failing", "calls"), [("put", ["put"]), ("list", ["put", "list", "delete"])]
+)
+def test_a_claim_that_fails_asks_for_nothing_more_than_it_must(root, failing, calls):
+    """A store that cannot be reached costs a long wait for each call."""
+    faulty = FaultyStore(root)
+    faulty.add(failing, unavailable())
+    recording = RecordingStore(faulty)
+    with larder_error("store.unavailable"), claimed(recording, Claim.of_run([A])):
+        pytest.fail("it has no lease")
+    assert [call.method for call in recording.calls] == calls
+    assert keys_of(root) == []
 
 
 def test_what_a_clean_has_deleted_cannot_be_claimed(root):
