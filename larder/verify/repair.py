@@ -54,10 +54,7 @@ from larder.versions.tags import TAG, move_tag
 from larder.versions.version_copy import read_listed
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
-_PUT_BACK = (
-    "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
-    " the next version follows the source"
-)
+_PUT_BACK = "put what it was made from back as it was, restore it"
 
 
 class _Refused(Exception):  # noqa: N818 - it is no error of the program
@@ -89,12 +86,15 @@ def _refusing(path: str, repairs: list[Repair]) -> Iterator[None]:
         repairs.append(Repair(path, False, str(error)))
 
 
-def refusal(path: str, version: str, why: str = "nothing else has what was in it") -> str:
+_NO_SOURCE = "nothing else has what was in it: restore it"
+
+
+def refusal(path: str, version: str, why: str = _NO_SOURCE) -> str:
     """Say why a file of a version cannot be made again, and what to do about it."""
     documents = dict.fromkeys([document_of(path), layout.version_key(version)])
     return (
-        f"{why}: restore it, or delete {' and '.join(documents)} and prepare the dataset again,"
-        " which makes what is missing"
+        f"{why}, or delete {' and '.join(documents)} and prepare the dataset again, which makes"
+        " what is missing"
     )
 
 
@@ -125,7 +125,8 @@ def _manifest(job: VerifyJob, root: Store, version: VersionDocument, file: Store
         if made != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
             if file.role == "objects":
-                raise _Refused(refusal(file.path, version.id, f"{why}: the source has changed"))
+                why += ": the source has changed: restore it"
+                raise _Refused(refusal(file.path, version.id, why))
             raise _Refused(f"{why}: repair it with the Larder and the packages that wrote it")
         replace_file(root, file, path)
     return f"made again from {source}"
@@ -234,7 +235,7 @@ def _made_again(
     """Make files of a shard or cache, below a folder, and replace each file that is right."""
     output = open_store(str(folder))
     repairs: list[Repair] = []
-    why = f"made again, it has other bytes; {_PUT_BACK}"
+    why = refusal(missing[0].path, job.version, f"made again, it has other bytes; {_PUT_BACK}")
     try:
         _make(job, root, batch, missing, output, concurrent_batches)
     except (StoreError, RetryableError):
@@ -279,7 +280,8 @@ def _make(
     if result.failed:
         more = result.failed - 1
         others = f" (and {format_count(more, 'more object')})" if more else ""
-        raise _Refused(f"{result.failures[0].line}{others}; {_PUT_BACK}")
+        why = f"{result.failures[0].line}{others}; {_PUT_BACK}"
+        raise _Refused(refusal(missing[0].path, job.version, why))
 
 
 def _make_cache(

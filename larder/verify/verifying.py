@@ -112,7 +112,8 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
     if all(finding.role == "foreign" for finding in left):
         return "Larder never deletes such files: move them elsewhere, or delete them yourself"
     if left[0].role == "tag":
-        return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
+        choose = "choose a version: --version ID --repair"
+        return f"restore it, or {choose if left[0].path == layout.tag_key(TAG) else 'delete it'}"
     if repair:
         return "what could not be repaired says why"
     return "--repair makes again what is damaged, or says why it cannot"

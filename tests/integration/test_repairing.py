@@ -115,13 +115,32 @@ def test_a_changed_source_is_refused_with_what_helps(text, root):
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path):
-    """What the refusal says: the next version takes what the source has now."""
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         key = shards(root)[0]
         root.put(key, flipped(bytes(root.get(key))))
     Path(str(lab.source), "a/00.txt").write_bytes(b"changed")
     assert verified(lab, repair=True)["status"] == "damaged"
+    lab.prepare()
+    assert verified(lab)["status"] == "intact"
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated by one", "middle byte flipped"])
+@pytest.mark.parametrize("changed", ["a/00.txt", "a/02.txt", "**/*.txt"])
+def test_a_shard_whose_source_has_changed_is_replaced_as_the_refusal_says(
+    changed, damage, tmp_path
+):
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        key = shards(root)[0]
+        data = DAMAGES[damage](bytes(root.get(key)), b"")
+        root.delete(key) if data is None else root.put(key, data)
+        for path in Path(str(lab.source)).glob(changed):
+            path.write_bytes(b"changed")
+        refused = findings(verified(lab, repair=True))[key]["repair"]
+        assert not refused["done"]
+        for document in re.findall(r"\S+\.json", refused["message"]):
+            root.delete(document)
     lab.prepare()
     assert verified(lab)["status"] == "intact"
 

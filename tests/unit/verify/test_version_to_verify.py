@@ -71,4 +71,4 @@ def test_a_lost_tag_of_no_version(root):
         DocumentReader(job, root, NullProgress()).version_id({})
     reader = DocumentReader(job, root, NullProgress())
     assert reader.version_id({"latest": ""}) == ""
-    assert "choose one: none" in reader.findings[0].message
+    assert "; none has a version.json" in reader.findings[0].message
