@@ -85,6 +85,16 @@ _PASSWORD = re.compile(r"://[^/\s:@\"',]*:(?![$<{*%\"']|[A-Z_]+@)[^/\s@\"',]+@(?
 """A password in a URL; neither a variable nor the tag of an image."""
 
 
+_USER_OF_PATH = re.compile(r"(?://)?[^/:@]*:[^/@]+@[^/]*")
+"""A user at the beginning of a path, which may be a URL that has lost its scheme."""
+
+
+def _begins_with_user(path: str) -> bool:
+    """Whether a path begins like a URL with a user, and no file has that name."""
+    user = _USER_OF_PATH.match(path)
+    return user is not None and not os.path.lexists(user[0])
+
+
 def holds_url_with_credentials(text: str) -> bool:
     """Whether a string contains a URL with a user in it, or a presigned URL."""
     return _USER.search(text) is not None or is_signed(text)
@@ -229,7 +239,7 @@ def check_url(url: str, *, where: str = "") -> None:
     parts = parse_url(url.lstrip())
     if is_signed(url) or holds_url_with_credentials(url):
         raise _secret(where)
-    if parts.scheme and holds_credentials(*parts):
+    if holds_credentials(*parts) if parts.scheme else _begins_with_user(url.strip()):
         raise _secret(where)
     if not url.strip() or url == "file://":
         raise ConfigError("config.path", "the directory is missing", where=where, hint=_STORES)
@@ -419,7 +429,7 @@ def directory(path: str | Path, flag: str) -> Path:
     part of names.
     """
     path, hint = Path(path), "name a directory of this machine"
-    if holds_url_with_credentials(str(path)):
+    if holds_url_with_credentials(str(path)) or _begins_with_user(str(path)):
         raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint=hint)
     if _STORE.match(str(path)):
         raise ConfigError("config.path", "a URL is not allowed here", where=flag, hint=hint)

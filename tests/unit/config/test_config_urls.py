@@ -32,6 +32,10 @@ def test_valid_urls():
         f"s3://bucket/x?a=1;pass%77ord={SECRET}",
         f"s3://bucket/x?x-goog-signature={SECRET}",
         f"s3://bucket/{ACCESS_KEY}/x",
+        f"user:{SECRET}@host/x",
+        f"//user:{SECRET}@host/x",
+        f"user:{SECRET}@host:/x",
+        f":{SECRET}@host",
     ],
 )
 def test_credentials_in_urls_are_refused(url):
@@ -39,6 +43,13 @@ def test_credentials_in_urls_are_refused(url):
         check_url(url, where="source.url")
     assert SECRET not in str(caught.value)
     assert ACCESS_KEY not in str(caught.value)
+
+
+def test_a_directory_may_be_named_like_a_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a:b@c").mkdir()
+    for path in ("a:b@c", "a:b@c/new", "./x:y@z", "~/a:b@c/d", "/a:b@c", "a:b/larder/d@latest"):
+        check_url(path)
 
 
 @pytest.mark.parametrize(

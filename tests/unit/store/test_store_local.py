@@ -17,7 +17,7 @@ from larder.errors import (
 )
 from larder.store.local.store import LocalStore
 from larder.store.retry import RetryPolicy, RetryStore
-from tests.support.errors import code_of, error_of
+from tests.support.errors import code_of, error_of, larder_error
 from tests.support.locks import ToldLock
 from tests.support.processes import wait_until
 from tests.support.stores import keys_of
@@ -142,6 +142,12 @@ def test_a_prefix_does_not_lead_out_of_the_root(root, tmp_path):
     (root / "a").write_bytes(b"")
     store = LocalStore(root)
     assert keys_of(store, "../") == keys_of(store, "..") == keys_of(store, "/") == []
+
+
+def test_a_place_where_nothing_can_be_written_is_named():
+    with larder_error("store.refused", "file:///proc/x/") as caught:
+        LocalStore("/proc/x").put("a/b", b"1")
+    assert caught.value.hint == "choose another directory"
 
 
 def test_a_file_where_a_directory_would_be(root):
