@@ -149,7 +149,9 @@ class _Verification:
     def inspect(self) -> None:
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
-        self.job = self.job._replace(version=self.inspected.id or self.job.version)
+        self.job = self.job._replace(
+            version=self.inspected.id or self.job.version, is_latest=self.inspected.is_latest
+        )
 
     def repair_small(self) -> None:
         """Repair manifests and inspect again, until a round repairs none.
@@ -202,7 +204,7 @@ class _Verification:
         from larder.verify.repair import name_version, refusal
 
         for path in {finding.path for finding in self.left if finding.role == "document"}:
-            self.repairs[path] = Repair(path, False, refusal(path, self.inspected.id))
+            self.repairs[path] = Repair(path, False, refusal(self.job, path))
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
         others = [each for each in self.left if each.role != "foreign" and each.path != key]
