@@ -1,6 +1,13 @@
 import pytest
 
-from larder.config.urls import check_endpoint, check_url, environment_endpoint, parse_url, shown
+from larder.config.urls import (
+    check_endpoint,
+    check_url,
+    directory,
+    environment_endpoint,
+    parse_url,
+    shown,
+)
 from tests.support.errors import larder_error
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -36,6 +43,7 @@ def test_valid_urls():
         f"//user:{SECRET}@host/x",
         f"user:{SECRET}@host:/x",
         f":{SECRET}@host",
+        f" //user:{SECRET}@host/x",
     ],
 )
 def test_credentials_in_urls_are_refused(url):
@@ -47,9 +55,16 @@ def test_credentials_in_urls_are_refused(url):
 
 def test_a_directory_may_be_named_like_a_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a:b@c").mkdir()
-    for path in ("a:b@c", "a:b@c/new", "./x:y@z", "~/a:b@c/d", "/a:b@c", "a:b/larder/d@latest"):
+    for name in ("a:b@c", " a:b@c "):
+        (tmp_path / name).mkdir()
+    paths = ("a:b@c", " a:b@c ", "a:b@c/new", "./x:y@z", "~/a:b@c/d", "/a:b@c", "a:b/larder/d@x")
+    for path in paths:
         check_url(path)
+        directory(path, "--output")
+    for check in (check_url, lambda path: directory(path, "--output")):
+        with larder_error("config.secret") as caught:
+            check("x:y@z/new")
+        assert "./" in caught.value.hint
 
 
 @pytest.mark.parametrize(
