@@ -588,6 +588,6 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
         done = "read" if reading else "written"
         message = f"cannot be {done}: {error.strerror or type(error).__name__}"
         if error.errno == errno.ENOTDIR:
-            path = next(filter(os.path.isfile, path.parents), path)
+            path = next(filter(os.path.exists, (path, *path.parents)), path)
             message = "not a directory"
         raise ConfigError("config.path", message, where=str(path)) from error

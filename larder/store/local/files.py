@@ -74,7 +74,7 @@ def _unwritable(code: int, text: str, where: str, store_url: str) -> LarderError
     if code in _NO_PATH:
         message = f"no file of this directory tree can have this path: {text}"
         return ObjectError("object.bad_key", message, where=where)
-    if code == errno.ENOENT:
+    if code == errno.ENOENT and not os.path.isdir(parse_url(store_url).rest):
         message, hint = f"nothing can be written there: {text}", "choose another directory"
         return StoreError("store.refused", message, where=store_url, hint=hint)
     return StoreError("store.refused", text, where=where)

@@ -70,6 +70,7 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path):
         ("https://u:pw@host/x", "config.secret", "DIR"),
         ("file", "config.path", "file: not a directory"),
         ("file/deep", "config.path", "file: not a directory"),
+        ("/dev/null/deep", "config.path", "/dev/null: not a directory"),
         ("user:hunter2@host/x", "config.secret", "DIR: "),
         ("taken", "config.path", "taken/configs"),
     ],

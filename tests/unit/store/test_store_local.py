@@ -150,6 +150,13 @@ def test_a_place_where_nothing_can_be_written_is_named():
     assert caught.value.hint == "choose another directory"
 
 
+def test_a_link_to_nowhere_in_the_way_is_named(root):
+    (root / "a").symlink_to(root / "nowhere")
+    with larder_error("store.refused", f"file://{root}/a/b") as caught:
+        LocalStore(root).put("a/b", b"1")
+    assert caught.value.hint == ""
+
+
 def test_a_file_where_a_directory_would_be(root):
     store = LocalStore(root)
     store.put("a", b"1")
