@@ -587,4 +587,7 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
             raise limit from error
         done = "read" if reading else "written"
         message = f"cannot be {done}: {error.strerror or type(error).__name__}"
+        if error.errno == errno.ENOTDIR:
+            path = next(filter(os.path.exists, (path, *path.parents)), path)
+            message = "not a directory"
         raise ConfigError("config.path", message, where=str(path)) from error

@@ -32,6 +32,7 @@ _CLUSTER = FileModel(Cluster, "cluster", f"{CLUSTER}.")
 _SOURCE_URLS: tuple[KeyPath, ...] = (("source", "url"), ("source", "inventory", "url"))
 _SPECIAL = re.compile(r"[*?\[{]")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_RULE = "rename the file: a name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit"
 
 
 def load_dataset(
@@ -73,7 +74,7 @@ def _omitted(path: Path, named_by: str, patterns: Sequence[str]) -> Iterator[str
     try:
         text = file_text(path)
     except ConfigError as error:
-        hint = f"it is {named_by}: create it, or change the name"
+        hint = f"it is {named_by}: {error.hint or 'shorten it'}, or change the name"
         raise ConfigError(error.code, error.message, where=error.where, hint=hint) from None
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line.startswith("#"):
@@ -160,11 +161,12 @@ def _path(schema: FileModel, config_dir: Path, name: str) -> Path:
             hint="run the command where configs/ is, or pass --config-dir",
         )
     name = str(name)  # a program may pass None
+    is_file = name in (path.stem for path in folder.glob("*.yaml"))
     raise ConfigError(
         f"config.unknown_{schema.noun}",
         f"there is no {schema.noun} {shown(name) or 'of that name'}",
         where=str(folder),
-        hint=suggest(Path(name).stem, existing, folder.name),
+        hint=_RULE if is_file else suggest(Path(name).stem, existing, folder.name),
     )
 
 

@@ -154,10 +154,12 @@ def file_text(path: Path) -> str:
             data = file.read(MAX_FILE_BYTES + 1)
         text = "" if len(data) > MAX_FILE_BYTES else data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError("config.unreadable", "not UTF-8 text", where=str(path)) from None
+        message, hint = "not UTF-8 text", "save it as UTF-8"
+        raise ConfigError("config.unreadable", message, where=str(path), hint=hint) from None
     except OSError as error:
         message = f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
-        raise ConfigError("config.unreadable", message, where=str(path)) from None
+        hint = "put a file there that this user may read"
+        raise ConfigError("config.unreadable", message, where=str(path), hint=hint) from None
     if len(data) > MAX_FILE_BYTES:
         message = f"larger than {MAX_FILE_BYTES:,} bytes"
         raise ConfigError("config.unreadable", message, where=str(path))

@@ -85,6 +85,10 @@ _PASSWORD = re.compile(r"://[^/\s:@\"',]*:(?![$<{*%\"']|[A-Z_]+@)[^/\s@\"',]+@(?
 """A password in a URL; neither a variable nor the tag of an image."""
 
 
+_USER_OF_PATH = re.compile(r"\s*(?://)?[^/:@]*:[^/@]+@[^/]*")
+"""A user at the beginning of a path, which may be a URL that has lost its scheme."""
+
+
 def holds_url_with_credentials(text: str) -> bool:
     """Whether a string contains a URL with a user in it, or a presigned URL."""
     return _USER.search(text) is not None or is_signed(text)
@@ -229,7 +233,9 @@ def check_url(url: str, *, where: str = "") -> None:
     parts = parse_url(url.lstrip())
     if is_signed(url) or holds_url_with_credentials(url):
         raise _secret(where)
-    if parts.scheme and holds_credentials(*parts):
+    if not parts.scheme:
+        _check_path(url, where)
+    elif holds_credentials(*parts):
         raise _secret(where)
     if not url.strip() or url == "file://":
         raise ConfigError("config.path", "the directory is missing", where=where, hint=_STORES)
@@ -306,8 +312,14 @@ def _check_text(text: str, where: str) -> None:
         raise ConfigError("config.invalid_value", message, where=where, hint="remove it")
 
 
-def _secret(where: str) -> ConfigError:
-    hint = "use the AWS chain or a profile"
+def _check_path(path: str, where: str) -> None:
+    """Refuse a path that begins like a URL with a user, unless a file has that name."""
+    user = _USER_OF_PATH.match(path)
+    if user and not os.path.lexists(user[0]):
+        raise _secret(where, "use the AWS chain or a profile, or write ./ before a path")
+
+
+def _secret(where: str, hint: str = "use the AWS chain or a profile") -> ConfigError:
     return ConfigError("config.secret", NO_CREDENTIALS, where=where, hint=hint)
 
 
@@ -418,12 +430,13 @@ def directory(path: str | Path, flag: str) -> Path:
     relative. The URL of a store is refused, and so is a path with credentials, which would become
     part of names.
     """
-    path, hint = Path(path), "name a directory of this machine"
-    if holds_url_with_credentials(str(path)):
+    text, hint = str(path), "name a directory of this machine"
+    _check_path(text, flag)
+    if holds_url_with_credentials(text):
         raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint=hint)
-    if _STORE.match(str(path)):
+    if _STORE.match(text):
         raise ConfigError("config.path", "a URL is not allowed here", where=flag, hint=hint)
-    return _at_home(path, flag)
+    return _at_home(Path(path), flag)
 
 
 def _at_home(path: Path, where: str = "") -> Path:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from larder.config.urls import parse_url
+from larder.config.urls import check_url, parse_url
 from larder.datalayer.copies import limit_of
 from larder.disk import is_on_network
 from larder.errors import ConfigError
@@ -97,6 +97,7 @@ def storage_of(
     storage: str | Path | None, cache_dir: Any = None, cache_bytes: Any = None
 ) -> CachePlace:
     root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
+    check_url(root or _DEFAULT, where="STORAGE" if storage is not None else VARIABLE)
     section = {} if root else storage_section()
     local = cache_dir or section.get("local_cache_container_path")
     if section:

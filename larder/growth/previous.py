@@ -18,7 +18,7 @@ from larder.forking import cached_property
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import SKIPPED, SOURCES, columns, packed_columns, packed_rows
-from larder.manifest.sealed import MAKE_AGAIN, StoredFile
+from larder.manifest.sealed import REPAIR, StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
 from larder.shards.formats import shard_format
@@ -148,7 +148,7 @@ def _segment(
         facts = document.splits.get(split)
         if facts is None or rows_omitted.ranges[-1, 1] > facts.samples:
             message = f"segment {segment} has no such rows in split {split} as the version omits"
-            raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
+            raise DamageError("damage.manifest", message, where=root.url, hint=REPAIR)
     file = document.file("rows")
     shards = read_shards(root, file)
     if (samples := sum(shard.samples for shard in shards)) != document.samples:
@@ -207,7 +207,7 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
 def _damaged(root: Store, file: StoredFile, samples: int, document: SegmentDocument) -> DamageError:
     message = f"it has {samples:,} samples instead of {document.samples:,}"
     where = object_url(root.url, file.path)
-    return DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+    return DamageError("damage.manifest", message, where=where, hint=REPAIR)
 
 
 def _places(previous: Previous, chosen: Spool) -> Iterator[pa.RecordBatch]:

@@ -194,6 +194,9 @@ _OLDER = "use the release that wrote it, or prepare into an empty storage"
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to files that can be made again from the source: all but source objects."""
 
+REPAIR = "run larder verify --repair, or restore it"
+"""The hint for damage to a file that a version names."""
+
 
 def seal(document: Any) -> bytes:
     """Return the bytes of a document (dataclass or mapping), including its own digest."""

@@ -38,7 +38,7 @@ def _parsed(url: str) -> tuple[str, str, str]:
     ID. Without a name, the tag is ``latest``.
     """
     if url:
-        check_url(url)
+        check_url(url, where="address of the dataset")
     match = _ADDRESS.fullmatch(url)
     if match is None:
         hint = "write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest"

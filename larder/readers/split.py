@@ -17,7 +17,7 @@ import numpy as np
 from larder.config.shape import MAX_PIXELS, DecoderUse
 from larder.errors import DamageError
 from larder.forking import cached_property
-from larder.manifest.sealed import MAKE_AGAIN, StoredFile
+from larder.manifest.sealed import REPAIR, StoredFile
 from larder.packages import missing_package
 from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
@@ -295,7 +295,7 @@ class SplitSamples(Sequence[Sample]):
             if starts[-1] != len(self):
                 message = f"split {self.split!r} has {starts[-1]} samples instead of {len(self)}"
                 where = object_url(store.url, layout.version_key(self._version.id))
-                raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+                raise DamageError("damage.manifest", message, where=where, hint=REPAIR)
             loaded = self._loaded = store, segments, starts
         return loaded
 

@@ -353,7 +353,7 @@ def _text(data: bytes, where: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"the label file is not UTF-8 at byte {error.start}"
-        raise ConfigError("config.label", message, where=where) from None
+        raise ConfigError("config.label", message, where=where, hint="save it as UTF-8") from None
 
 
 def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
@@ -384,6 +384,7 @@ def _name_and_label(fields: Sequence[str], where: str) -> tuple[str, str]:
         raise ConfigError("config.label", message, where=where)
     name, label = (field.strip() for field in (*fields, "")[:2])
     if not name or not label:
-        raise ConfigError("config.label", "expected a name and a class", where=where)
+        message, hint = "expected a name and a class", "write NAME CLASS, as in cats/1.jpg cat"
+        raise ConfigError("config.label", message, where=where, hint=hint)
     boxes = _BOXES.fullmatch(label)
     return name, sys.intern(boxes[1] if boxes else label)

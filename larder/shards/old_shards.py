@@ -17,6 +17,7 @@ import google_crc32c
 
 from larder.config.shape import FormatUse
 from larder.errors import DamageError, Failure, FatalError, NotFoundError, ObjectError
+from larder.manifest.sealed import REPAIR
 from larder.samples.image_parts import Form
 from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, part_place
 from larder.shards.formats import shard_format
@@ -121,7 +122,7 @@ def _indexed_parts(sample: PlannedSample) -> list[IndexedPart]:
         return [by_ext[part.ext] for part in sample.parts]
     except KeyError:
         message = f"the index lists other parts of {sample.key} than were packed"
-        raise DamageError("damage.manifest", message, where=packed.shard, hint=_HINT) from None
+        raise DamageError("damage.manifest", message, where=packed.shard, hint=REPAIR) from None
 
 
 def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
@@ -137,25 +138,19 @@ def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageR
     return Fetched(bodies, failures, forms)
 
 
-_HINT = (
-    "restore it; or delete the dataset's tags/latest.json and prepare it again, which packs all"
-    " samples from the source"
-)
-
-
 @contextmanager
 def old_shard_errors(url: str) -> Iterator[None]:
     """Convert errors of reading a published shard, which are not about objects of the source."""
     try:
         yield
     except DamageError as error:
-        where, hint = error.where, error.hint or _HINT
+        where, hint = error.where, error.hint or REPAIR
         raise DamageError(error.code, error.message, where=where, hint=hint) from error
     except NotFoundError as error:
-        raise DamageError("damage.size", "the shard is missing", where=url, hint=_HINT) from error
+        raise DamageError("damage.size", "the shard is missing", where=url, hint=REPAIR) from error
     except ObjectError as error:
         if error.code == "object.truncated":
-            raise DamageError("damage.size", error.message, where=url, hint=_HINT) from error
+            raise DamageError("damage.size", error.message, where=url, hint=REPAIR) from error
         raise FatalError(error.code, error.message, where=url, hint=error.hint) from error
 
 

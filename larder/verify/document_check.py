@@ -125,10 +125,10 @@ class DocumentReader:
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
-        message += "; nothing else says which version it named: "
-        names = format_names(versions, _SHOWN_VERSIONS) or "none has a version.json"
-        choose = f"choose one: {names}; --version ID --repair makes the tag name it"
-        message += choose if name == TAG else "restore it, or delete it"
+        message += "; nothing else says which version it named"
+        if name == TAG:
+            names = format_names(versions, _SHOWN_VERSIONS)
+            message += f"; the versions are {names}" if names else "; none has a version.json"
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 

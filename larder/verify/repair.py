@@ -54,10 +54,6 @@ from larder.versions.tags import TAG, move_tag
 from larder.versions.version_copy import read_listed
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
-_PUT_BACK = (
-    "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
-    " the next version follows the source"
-)
 
 
 class _Refused(Exception):  # noqa: N818 - it is no error of the program
@@ -89,13 +85,30 @@ def _refusing(path: str, repairs: list[Repair]) -> Iterator[None]:
         repairs.append(Repair(path, False, str(error)))
 
 
-def refusal(path: str, version: str, why: str = "nothing else has what was in it") -> str:
-    """Say why a file of a version cannot be made again, and what to do about it."""
-    documents = dict.fromkeys([document_of(path), layout.version_key(version)])
+_NO_SOURCE = "nothing else has what was in it: restore it"
+
+
+def refusal(job: VerifyJob, path: str, why: str = _NO_SOURCE) -> str:
+    """Say why a file of a version cannot be made again, and what to do about it.
+
+    A run makes only the version of ``latest`` again.
+    """
+    if not job.is_latest:
+        return why
+    documents = dict.fromkeys([document_of(path), layout.version_key(job.version)])
     return (
-        f"{why}: restore it, or delete {' and '.join(documents)} and prepare the dataset again,"
-        " which makes what is missing"
+        f"{why}, or delete {' and '.join(documents)} and prepare the dataset again, which makes"
+        " what is missing"
     )
+
+
+def _source_changed(job: VerifyJob, why: str) -> str:
+    """Say what to do about a changed source; earlier versions may need the segment's document."""
+    advice = f"{why}; put what it was made from back as it was, or restore the file"
+    if job.is_latest:
+        advice += f"; or delete {layout.tag_key(TAG)} and prepare the dataset again, which packs"
+        advice += " what the source has now"
+    return advice
 
 
 def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
@@ -125,7 +138,8 @@ def _manifest(job: VerifyJob, root: Store, version: VersionDocument, file: Store
         if made != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
             if file.role == "objects":
-                raise _Refused(refusal(file.path, version.id, f"{why}: the source has changed"))
+                why += ": the source has changed; restore it"
+                raise _Refused(refusal(job, file.path, why))
             raise _Refused(f"{why}: repair it with the Larder and the packages that wrote it")
         replace_file(root, file, path)
     return f"made again from {source}"
@@ -152,7 +166,7 @@ def _made(
         files = make_index(root, build_job, plans, folder, writes=False).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
-    raise _Refused(refusal(file.path, version.id))
+    raise _Refused(refusal(job, file.path))
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -234,7 +248,7 @@ def _made_again(
     """Make files of a shard or cache, below a folder, and replace each file that is right."""
     output = open_store(str(folder))
     repairs: list[Repair] = []
-    why = f"made again, it has other bytes; {_PUT_BACK}"
+    why = _source_changed(job, "made again, it has other bytes")
     try:
         _make(job, root, batch, missing, output, concurrent_batches)
     except (StoreError, RetryableError):
@@ -279,7 +293,7 @@ def _make(
     if result.failed:
         more = result.failed - 1
         others = f" (and {format_count(more, 'more object')})" if more else ""
-        raise _Refused(f"{result.failures[0].line}{others}; {_PUT_BACK}")
+        raise _Refused(_source_changed(job, f"{result.failures[0].line}{others}"))
 
 
 def _make_cache(

@@ -51,6 +51,7 @@ from larder.versions.documents import (
 )
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.tags import TAG
 from larder.versions.version_copy import named_by_document
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"
@@ -80,13 +81,13 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
 class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
-        id_ = self.version_id(self.tags())
+        tags = self.tags()
+        id_ = self.version_id(tags)
         if not id_:
             return Inspected(None, "")
         version = self.document(VersionDocument, layout.version_key(id_))
-        if version is None:
-            return Inspected(None, id_)
-        return self._inspect_version(version)
+        inspected = self._inspect_version(version) if version else Inspected(None, id_)
+        return inspected._replace(is_latest=tags.get(TAG, id_) == id_)
 
     def _inspect_version(self, version: VersionDocument) -> Inspected:
         damaged = {file.path for file in version.files if not self._is_whole(file)}

@@ -44,6 +44,7 @@ class VerifyJob(NamedTuple):
     """A verification of a version; ``version`` is an ID or a tag.
 
     ``sample_percent`` of the shards and cache files, chosen by ``seed``, are read; None reads all.
+    ``is_latest``: no tag ``latest`` names another version, as an inspection has found.
     """
 
     dataset: Dataset
@@ -52,6 +53,7 @@ class VerifyJob(NamedTuple):
     sample_percent: float | None = None
     seed: int = 0
     by_id: bool = False
+    is_latest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ class Inspected(NamedTuple):
     files: int = 0
     bytes: int = 0
     unused: Unused = Unused()
+    is_latest: bool = False
 
 
 def open_verified(job: VerifyJob) -> Store:

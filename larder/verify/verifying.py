@@ -112,7 +112,8 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
     if all(finding.role == "foreign" for finding in left):
         return "Larder never deletes such files: move them elsewhere, or delete them yourself"
     if left[0].role == "tag":
-        return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
+        choose = "choose a version: --version ID --repair"
+        return f"restore it, or {choose if left[0].path == layout.tag_key(TAG) else 'delete it'}"
     if repair:
         return "what could not be repaired says why"
     return "--repair makes again what is damaged, or says why it cannot"
@@ -148,7 +149,9 @@ class _Verification:
     def inspect(self) -> None:
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
-        self.job = self.job._replace(version=self.inspected.id or self.job.version)
+        self.job = self.job._replace(
+            version=self.inspected.id or self.job.version, is_latest=self.inspected.is_latest
+        )
 
     def repair_small(self) -> None:
         """Repair manifests and inspect again, until a round repairs none.
@@ -201,7 +204,7 @@ class _Verification:
         from larder.verify.repair import name_version, refusal
 
         for path in {finding.path for finding in self.left if finding.role == "document"}:
-            self.repairs[path] = Repair(path, False, refusal(path, self.inspected.id))
+            self.repairs[path] = Repair(path, False, refusal(self.job, path))
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
         others = [each for each in self.left if each.role != "foreign" and each.path != key]

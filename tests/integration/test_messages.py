@@ -80,11 +80,18 @@ CASES = [
     flags("A flag without its value", "larder prepare --dataset"),
     flags("A misspelt dataset", "larder prepare --dataset digit", configs__datasets__digits="x"),
     Case("A misspelt cluster", command="larder prepare --dataset d --cluster cc"),
+    Case(
+        "A name that is not allowed",
+        command="larder prepare --dataset UP --cluster c",
+        files={"configs/datasets/UP.yaml": SOURCE},
+    ),
     Case("Another directory", command="larder prepare --dataset d --config-dir elsewhere"),
     flags("A copy to nowhere", "larder copy source"),
     flags("A copy with mistakes", "larder copy ftp://x there --set copy.concurrency=true"),
     flags("A copy with a dataset's key", "larder copy a b --set shards.bytes=3"),
     flags("A copy with a cluster's key", "larder copy a b --set cluster.copy.concurrency=3"),
+    flags("A copy from a user", "larder copy user:hunter2@host:/path there"),
+    flags("An address with a user", "larder warm s3://user:hunter2@bucket/larder/x --to there"),
     # YAML
     whole("A tab", "source:\n\turl: source\n"),
     whole("An open list", "source: {url: source, include: [a\n"),

@@ -115,7 +115,6 @@ def test_a_changed_source_is_refused_with_what_helps(text, root):
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path):
-    """What the refusal says: the next version takes what the source has now."""
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         key = shards(root)[0]
@@ -124,6 +123,58 @@ def test_preparing_again_leaves_a_lost_sample_behind(tmp_path):
     assert verified(lab, repair=True)["status"] == "damaged"
     lab.prepare()
     assert verified(lab)["status"] == "intact"
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated by one", "middle byte flipped"])
+@pytest.mark.parametrize("changed", ["a/00.txt", "a/02.txt", "**/*.txt"])
+def test_a_shard_whose_source_has_changed_is_replaced_as_the_refusal_says(
+    changed, damage, tmp_path
+):
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        key = shards(root)[0]
+        data = DAMAGES[damage](bytes(root.get(key)), b"")
+        root.delete(key) if data is None else root.put(key, data)
+        for path in Path(str(lab.source)).glob(changed):
+            path.write_bytes(b"changed")
+        refused = findings(verified(lab, repair=True))[key]["repair"]
+        assert not refused["done"]
+        for document in re.findall(r"\S+\.json", refused["message"]):
+            root.delete(document)
+    lab.prepare()
+    assert verified(lab)["status"] == "intact"
+
+
+@pytest.mark.parametrize("name", ["-000000.tar", "segment.json", "version.json"])
+def test_no_document_that_another_version_needs_is_to_be_deleted(name, tmp_path):
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        first = verified(lab)["version"]
+        key = next(path for path in published(root) if path.endswith(name))
+        write(Path(str(lab.source)), {"b/12.txt": b"new", "a/00.txt": b"changed"})
+        lab.prepare()
+        assert verified(lab)["version"] != first
+        root.put(key, bytes(root.get(key))[:-9])
+        refused = findings(verified(lab, repair=True, version=first))[key]["repair"]
+        assert not refused["done"]
+        assert "restore" in refused["message"]
+        assert "delete" not in refused["message"]
+
+
+def test_earlier_versions_stay_where_a_refusal_of_the_latest_is_followed(tmp_path):
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        first, key = verified(lab)["version"], shards(root)[0]
+        write(Path(str(lab.source)), {"b/12.txt": b"new"})
+        lab.prepare()
+        root.delete(key)
+        Path(str(lab.source), "a/00.txt").write_bytes(b"changed")
+        refused = findings(verified(lab, repair=True))[key]["repair"]
+        assert re.findall(r"\S+\.json", refused["message"]) == ["tags/latest.json"]
+        root.delete("tags/latest.json")
+        lab.prepare()
+        assert verified(lab)["status"] == "intact"
+        assert set(findings(verified(lab, version=first))) == {key}
 
 
 def test_samples_that_were_packed_again_are_read_from_the_source(text, root, tmp_path):

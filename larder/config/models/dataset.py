@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from larder.config.models.field_types import (
@@ -401,10 +409,17 @@ Delivery = Literal[
 ]
 
 
+def _in_folder(value: str | None) -> str | None:
+    if value and (value.startswith("/") or ".." in value.split("/")):
+        hint = "name a file of that folder, such as resnet50.yaml"
+        raise RuleError("not in configs/experiments", code="config.template", hint=hint)
+    return value
+
+
 class Experiment(Model):
     """The experiment config to emit."""
 
-    template: Text | None = Field(
+    template: Annotated[Text | None, AfterValidator(_in_folder)] = Field(
         None, description="file in configs/experiments; null: default.yaml"
     )
     delivery: Delivery = Field(

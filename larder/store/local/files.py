@@ -53,7 +53,7 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     # Another process may remove a temporary file before it is renamed.
     if code in _BUSY or (error.filename2 and not os.path.lexists(error.filename)):
         return RetryableError("store.unavailable", text, where=where)
-    return _unwritable(code, text, where) if writing else _unreadable(code, text, where)
+    return _unwritable(code, text, where, store_url) if writing else _unreadable(code, text, where)
 
 
 def _denied(store_url: str, key: str, text: str) -> LarderError:
@@ -70,10 +70,13 @@ def _unreadable(code: int, text: str, where: str) -> LarderError:
     return ObjectError("object.unreadable", text, where=where)
 
 
-def _unwritable(code: int, text: str, where: str) -> LarderError:
+def _unwritable(code: int, text: str, where: str, store_url: str) -> LarderError:
     if code in _NO_PATH:
         message = f"no file of this directory tree can have this path: {text}"
         return ObjectError("object.bad_key", message, where=where)
+    if code == errno.ENOENT and not os.path.isdir(parse_url(store_url).rest):
+        message, hint = f"nothing can be written there: {text}", "choose another directory"
+        return StoreError("store.refused", message, where=store_url, hint=hint)
     return StoreError("store.refused", text, where=where)
 
 

@@ -68,7 +68,10 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path):
     [
         ("s3://bucket/x", "config.path", "DIR"),
         ("https://u:pw@host/x", "config.secret", "DIR"),
-        ("file", "config.path", "file/configs"),
+        ("file", "config.path", "file: not a directory"),
+        ("file/deep", "config.path", "file: not a directory"),
+        ("/dev/null/deep", "config.path", "/dev/null: not a directory"),
+        ("user:hunter2@host/x", "config.secret", "DIR: "),
         ("taken", "config.path", "taken/configs"),
     ],
 )
@@ -78,5 +81,6 @@ def test_a_place_where_no_configs_can_be_is_refused(given, code, where, tmp_path
     (tmp_path / "taken/configs/datasets/files.yaml").mkdir(parents=True)
     with larder_error(code) as caught:
         main([given])
-    assert caught.value.where.startswith(where)
+    assert str(caught.value).startswith(where)
+    assert "hunter2" not in str(caught.value)
     assert files(tmp_path) == {"file": b"in the way"}

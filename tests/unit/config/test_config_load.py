@@ -81,8 +81,10 @@ def test_a_deny_list_names_rows_and_joined_samples():
 def test_a_deny_list_that_cannot_be_read_is_refused(data, code, where):
     if data is not None:
         Path("configs/datasets/omit.txt").write_bytes(data)
-    with larder_error(code, f"configs/datasets/omit.txt{where}"):
+    with larder_error(code, f"configs/datasets/omit.txt{where}") as caught:
         load(SOURCE + "omit: omit.txt\n")
+    hints = {None: "put a file there", b"\xff": "save it as UTF-8"}
+    assert hints.get(data, "") in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,18 @@ def test_unknown_names_are_refused(config_dir):
     for name in ("digit", "ImageNet", "../datasets/digits", "configs/datasets/files.yaml", ""):
         with larder_error("config.unknown_dataset", "configs/datasets"):
             load_dataset(config_dir, name)
+
+
+@pytest.mark.parametrize("name", ["UP", "a b", "ü", "_x", "x" * 64])
+def test_a_file_whose_name_is_not_allowed_is_to_be_renamed(config_dir, name):
+    (config_dir / f"datasets/{name}.yaml").write_text(SOURCE)
+    with larder_error("config.unknown_dataset", "configs/datasets") as caught:
+        load_dataset(config_dir, name)
+    assert caught.value.hint.startswith("rename the file: ")
+    for other in ("x" * 300, f"../datasets/{name}"):
+        with larder_error("config.unknown_dataset") as caught:
+            load_dataset(config_dir, other)
+        assert "rename" not in caught.value.hint
 
 
 def test_an_unknown_cluster_and_a_missing_directory(config_dir):

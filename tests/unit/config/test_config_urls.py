@@ -1,6 +1,13 @@
 import pytest
 
-from larder.config.urls import check_endpoint, check_url, environment_endpoint, parse_url, shown
+from larder.config.urls import (
+    check_endpoint,
+    check_url,
+    directory,
+    environment_endpoint,
+    parse_url,
+    shown,
+)
 from tests.support.errors import larder_error
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -32,6 +39,11 @@ def test_valid_urls():
         f"s3://bucket/x?a=1;pass%77ord={SECRET}",
         f"s3://bucket/x?x-goog-signature={SECRET}",
         f"s3://bucket/{ACCESS_KEY}/x",
+        f"user:{SECRET}@host/x",
+        f"//user:{SECRET}@host/x",
+        f"user:{SECRET}@host:/x",
+        f":{SECRET}@host",
+        f" //user:{SECRET}@host/x",
     ],
 )
 def test_credentials_in_urls_are_refused(url):
@@ -39,6 +51,20 @@ def test_credentials_in_urls_are_refused(url):
         check_url(url, where="source.url")
     assert SECRET not in str(caught.value)
     assert ACCESS_KEY not in str(caught.value)
+
+
+def test_a_directory_may_be_named_like_a_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a:b@c", " a:b@c "):
+        (tmp_path / name).mkdir()
+    paths = ("a:b@c", " a:b@c ", "a:b@c/new", "./x:y@z", "~/a:b@c/d", "/a:b@c", "a:b/larder/d@x")
+    for path in paths:
+        check_url(path)
+        directory(path, "--output")
+    for check in (check_url, lambda path: directory(path, "--output")):
+        with larder_error("config.secret") as caught:
+            check("x:y@z/new")
+        assert "./" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ def test_an_unusable_section_is_refused_with_the_reason(section, code, where, mo
         train()
 
 
+def test_a_storage_with_a_secret_is_refused_by_its_name(monkeypatch):
+    url = "s3://user:hunter2@bucket/x"
+    with larder_error("config.secret", "STORAGE"):
+        place_of("d", "v", "_val", url, None)
+    monkeypatch.setenv("LARDER_CACHE", url)
+    with larder_error("config.secret", "LARDER_CACHE"):
+        place_of("d", "v", "_val", None, None)
+
+
 def test_a_cache_of_yogadl_is_refused_and_never_unpickled(storage):
     folder = storage / "d/v1_train"
     folder.mkdir(parents=True)

@@ -131,6 +131,17 @@ def test_a_url_is_not_a_directory(flag, url, code):
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "template", ["/etc/hosts", f"{CONFIGS.absolute()}/experiments/digits.yaml", "../x", "a/.."]
+)
+def test_a_template_outside_of_its_folder_is_refused(template):
+    with larder_error("config.template", "--set experiment.template") as caught:
+        loaded("source.url=data", f"experiment.template={template}")
+    assert "not in configs/experiments" in caught.value.message
+    with larder_error("config.template", str(CONFIGS / "experiments")):  # a name like any other
+        loaded("source.url=data", "experiment.template=a..b.yaml")
+
+
 def test_a_format_of_shards_is_one_of_the_registry(monkeypatch):
     given = ("source.url=data", "shards.format=other")
     with larder_error("config.invalid_value", "--set shards.format") as caught:

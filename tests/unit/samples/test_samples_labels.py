@@ -39,19 +39,20 @@ def test_label_files(text, labels):
 
 
 @pytest.mark.parametrize(
-    ("data", "where"),
+    ("data", "where", "hint"),
     [
-        (b"a cat\n\xff dog", "val.txt"),
-        (b"a cat\nb\n", "val.txt, line 2"),
-        (b"a,cat\nb,\n", "val.txt, line 2"),
-        (b"a,cat,3\n", "val.txt, line 1"),
-        (b"a cat\n\na dog\n", "val.txt, line 3"),
-        (b'a,"cat\n', "val.txt, line 1"),
+        (b"a cat\n\xff dog", "val.txt", "save it as UTF-8"),
+        (b"a cat\nb\n", "val.txt, line 2", "write NAME CLASS"),
+        (b"a,cat\nb,\n", "val.txt, line 2", "write NAME CLASS"),
+        (b"a,cat,3\n", "val.txt, line 1", ""),
+        (b"a cat\n\na dog\n", "val.txt, line 3", ""),
+        (b'a,"cat\n', "val.txt, line 1", ""),
     ],
 )
-def test_invalid_label_files(data, where):
-    with larder_error("config.label", where):
+def test_invalid_label_files(data, where, hint):
+    with larder_error("config.label", where) as caught:
         parse_label_file(data, "val.txt")
+    assert hint in caught.value.hint
 
 
 names = st.text("ab ,.é'", min_size=1, max_size=6).filter(lambda name: name == name.strip())

@@ -17,7 +17,7 @@ from larder.errors import (
 )
 from larder.store.local.store import LocalStore
 from larder.store.retry import RetryPolicy, RetryStore
-from tests.support.errors import code_of, error_of
+from tests.support.errors import code_of, error_of, larder_error
 from tests.support.locks import ToldLock
 from tests.support.processes import wait_until
 from tests.support.stores import keys_of
@@ -142,6 +142,19 @@ def test_a_prefix_does_not_lead_out_of_the_root(root, tmp_path):
     (root / "a").write_bytes(b"")
     store = LocalStore(root)
     assert keys_of(store, "../") == keys_of(store, "..") == keys_of(store, "/") == []
+
+
+def test_a_place_where_nothing_can_be_written_is_named():
+    with larder_error("store.refused", "file:///proc/x/") as caught:
+        LocalStore("/proc/x").put("a/b", b"1")
+    assert caught.value.hint == "choose another directory"
+
+
+def test_a_link_to_nowhere_in_the_way_is_named(root):
+    (root / "a").symlink_to(root / "nowhere")
+    with larder_error("store.refused", f"file://{root}/a/b") as caught:
+        LocalStore(root).put("a/b", b"1")
+    assert caught.value.hint == ""
 
 
 def test_a_file_where_a_directory_would_be(root):

@@ -8,6 +8,7 @@ import pytest
 from larder.progress import NullProgress
 from larder.store import open_store
 from larder.verify.document_check import DocumentReader
+from larder.verify.verifying import _hint
 from larder.versions import layout
 from tests.support.errors import larder_error
 from tests.support.stores import RecordingStore
@@ -55,6 +56,8 @@ def test_a_lost_tag_names_the_versions_to_choose_from(root, name, tags):
     assert (found, finding.path, finding.role) == ("", f"tags/{name}.json", "tag")
     assert (ONE in finding.message) == (name == "latest")
     assert LOST not in finding.message
+    assert ("--version ID" in _hint([finding], repair=False)) == (name == "latest")
+    assert ("delete it" in _hint([finding], repair=False)) == (name != "latest")
 
 
 @pytest.mark.parametrize(
@@ -71,4 +74,4 @@ def test_a_lost_tag_of_no_version(root):
         DocumentReader(job, root, NullProgress()).version_id({})
     reader = DocumentReader(job, root, NullProgress())
     assert reader.version_id({"latest": ""}) == ""
-    assert "choose one: none" in reader.findings[0].message
+    assert "; none has a version.json" in reader.findings[0].message
