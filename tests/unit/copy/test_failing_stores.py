@@ -112,11 +112,13 @@ def test_objects_that_wait_for_memory_give_up_a_failing_store_together(there):
     source, infos = there
     large = [source.put(f"large {number}", bytes(9 << 20)) for number in range(8)]
     target = open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
-    source = RetryStore(Failing(source, [info.key for info in large]), patience())
+    policy = RetryPolicy(1_000, 0.002, 0.002)
+    source = RetryStore(Failing(source, [info.key for info in large]), policy)
     infos = [*infos[-2:], *large]
-    failures = copied(source, target, infos, give_up_seconds=20.0, part_bytes=1 << 20)
-    assert len(failures) == 8
-    assert sorted(failure.attempts for failure in failures)[-2] <= 2
+    failures = copied(source, target, infos, give_up_seconds=0.4, part_bytes=1 << 20)
+    attempts = [failure.attempts for failure in failures]
+    assert len(attempts) == 8
+    assert sum(attempts) < 3 * max(attempts)
 
 
 class Later(DelegatingStore):
