@@ -212,11 +212,13 @@ class RetryableError(LarderError):
     Attributes:
         after_seconds: How long the store asks to wait (its Retry-After); 0 if it does not say.
         within_seconds: For how long the call is worth repeating, if less than for other failures.
+        lasted_seconds: For how long the call was repeated.
     """
 
     exit_status = 3
     after_seconds: float = 0.0
     within_seconds: float = math.inf
+    lasted_seconds: float = 0.0
 
 
 class ObjectError(LarderError):

@@ -85,7 +85,7 @@ def end_copy(
         replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
         failures = _gathered_failures(root, route, report.lists, earlier.unlisted, folder)
         document = write_record(root, place, rows, folder, failures=failures, replaced=replaced)
-    if job and root.features.place:  # in a bucket
+    if job and root.features.uploads:
         now_us = root.head(place.document).clock_us
         UploadRecords(root, place.uploads).abort_recorded(now_us)
     return document

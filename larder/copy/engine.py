@@ -85,6 +85,17 @@ def copy_batch(
     return limits.failures.failures
 
 
+class _Patience(Interrupt):
+    """The signal of a batch, and the patience that the batch has left when a call begins."""
+
+    def __init__(self, batch: _Batch) -> None:
+        super().__init__(batch.interrupt)
+        self._batch = batch
+
+    def patience_seconds(self, elapsed_seconds: float) -> float:
+        return self._batch.patience_seconds(elapsed_seconds)
+
+
 @dataclass(eq=False)
 class _Batch:
     """The objects of one batch; a thread runs each of their steps."""
@@ -256,12 +267,11 @@ class _Batch:
 
     def _try(self, info: ObjectInfo, step: _Work, again: _Work | None = None) -> bool:
         """Run a step; if a store fails for it, queue the step, or ``again``, and return True."""
-        began = time.monotonic()
         try:
             with self._brief.active():
                 step()
-        except RetryableError:
-            self._failing_since = min(self._failing_since, began)
+        except RetryableError as error:
+            self._note_failing(error)
             self._again.append(partial(self._attempt, info, again or step))
             return True
         except ObjectError as error:
@@ -276,16 +286,22 @@ class _Batch:
 
     def _attempt(self, info: ObjectInfo, step: _Work) -> None:
         """Run a step with patience, less if a store has failed for all objects for some time."""
-        began = time.monotonic()
-        failing_seconds = max(0.0, began - self._failing_since)
-        patience_seconds = self.limits.give_up_seconds - failing_seconds
         try:
-            with Interrupt(self.interrupt, patience_seconds).active():
+            with _Patience(self).active():
                 step()
         except (ObjectError, RetryableError) as error:
             if isinstance(error, RetryableError):
-                self._failing_since = min(self._failing_since, began)
+                self._note_failing(error)
             self._fails(info, error)
+
+    def _note_failing(self, error: RetryableError) -> None:
+        # Not since the step began: it may have waited for memory, or moved bytes for an hour.
+        since = time.monotonic() - error.lasted_seconds
+        self._failing_since = min(self._failing_since, since)
+
+    def patience_seconds(self, elapsed_seconds: float) -> float:
+        began = time.monotonic() - elapsed_seconds
+        return self.limits.give_up_seconds - max(0.0, began - self._failing_since)
 
     def _fails(self, info: ObjectInfo, error: ObjectError | RetryableError) -> None:
         """Record a failed object, and raise an error if there are too many."""

@@ -40,8 +40,12 @@ class Interrupt:
     def __init__(self, outer: Interrupt | None = None, patience_seconds: float = math.inf) -> None:
         self._is_stopped = False
         self._outer = outer
-        outer_seconds: float = outer.patience_seconds if outer else math.inf
-        self.patience_seconds: float = min(patience_seconds, outer_seconds)
+        self._patience_seconds = patience_seconds
+
+    def patience_seconds(self, elapsed_seconds: float) -> float:
+        """Return for how long a call that began ``elapsed_seconds`` ago is repeated in all."""
+        outer_seconds = self._outer.patience_seconds(elapsed_seconds) if self._outer else math.inf
+        return min(self._patience_seconds, outer_seconds)
 
     @property
     def stopped(self) -> bool:

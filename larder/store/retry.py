@@ -79,11 +79,11 @@ class _Tries:
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
         interrupt = interrupted_by()
-        deadline = min(policy.deadline_seconds, error.within_seconds)
-        deadline = min(deadline, interrupt.patience_seconds) if interrupt else deadline
-        delay = max(delay, min(error.after_seconds, deadline))
         now = policy.clock()
         elapsed, took = now - self._start, now - self._began
+        deadline = min(policy.deadline_seconds, error.within_seconds)
+        deadline = min(deadline, interrupt.patience_seconds(elapsed)) if interrupt else deadline
+        delay = max(delay, min(error.after_seconds, deadline))
         ends = elapsed + delay + took
         if self.failures >= policy.attempts or ends > deadline:
             noun = "try" if self.failures == 1 else "tries"
@@ -94,6 +94,7 @@ class _Tries:
                 hint=error.hint,
             )
             final.attempts = self.failures
+            final.lasted_seconds = elapsed
             raise final from error
         (interrupt.sleep if interrupt else policy.sleep)(delay)
         self._began = policy.clock()

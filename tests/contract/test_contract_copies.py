@@ -144,6 +144,13 @@ def test_nothing_is_copied_from_another_provider(store):
     assert keys_of(store) == ["a"]
 
 
+def test_a_store_says_whether_it_has_uploads(store):
+    upload = store.begin_upload("a")
+    assert store.features.uploads == (upload is not None)
+    if upload is not None:
+        upload.abort()
+
+
 class Elsewhere:
     """A source that must not be asked for anything but where it is."""
 

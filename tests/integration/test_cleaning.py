@@ -407,7 +407,8 @@ class UploadingStore(DelegatingStore):
 
     @property
     def features(self) -> Features:
-        return replace(self.inner.features, place=BucketPrefix("s3", "", "b", ""))
+        place = BucketPrefix("s3", "", "b", "")
+        return replace(self.inner.features, uploads=True, place=place)
 
 
 def test_recorded_uploads_stay_while_a_run_is_in_progress(tmp_path, monkeypatch):
