@@ -73,6 +73,9 @@ RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork",
 FOLDERS = ("tmp", "cache", "copy", "download", "kept")
 Files = dict[str, bytes]
 PWNED = b"pwned"
+EARLIER = manifests._folder().resolve()
+"""The folder of manifests that earlier tests of this process have downloaded. One that is still
+read stays there; once its reader is collected, any later operation may remove it."""
 
 
 class Watch:
@@ -122,7 +125,7 @@ watch = Watch()
 def enclosed(folder: Path) -> Iterator[Path]:
     """Within, temporary files and downloads are below a folder, and memory is measured."""
     (folder / "tmp").mkdir(parents=True)
-    manifests.forget()  # those of earlier tests, which are elsewhere
+    manifests.forget()
     places = {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")}
     with (
         mock.patch.object(tempfile, "tempdir", str(folder / "tmp")),
@@ -142,7 +145,7 @@ def bounded(operation: str, *folders: Path, **options: Any) -> Iterator[None]:
     """Fail if a block runs a program, writes elsewhere, or takes much memory."""
     tracemalloc.reset_peak()
     before_bytes, _ = tracemalloc.get_traced_memory()
-    with between(**options), watch.only(*folders):
+    with between(**options), watch.only(EARLIER, *folders):
         yield
     _, peak_bytes = tracemalloc.get_traced_memory()
     assert not watch.seen, (operation, watch.seen)
@@ -152,6 +155,7 @@ def bounded(operation: str, *folders: Path, **options: Any) -> Iterator[None]:
 def in_lots(check: Callable[[st.DataObject], None], lot: int = LOT) -> None:
     """Check all examples in lots: Hypothesis finds a much longer run inconsistent."""
     gc.collect()  # what tests before it have left removes its files
+    manifests.forget()  # also those whose readers were only now collected
 
     @settings(
         max_examples=lot,
